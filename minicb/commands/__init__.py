@@ -1,0 +1,1 @@
+"""One module a subcommand of `minicb`; the table that lists them is in `minicb/cli.py`."""
