@@ -1,0 +1,258 @@
+"""The step: plan, pack, run, sample, commit. Everything else here guards that loop. (Chapter 7)
+
+A bad request is refused at the door and nobody notices. A fault of one request ends that request. A fault of
+the loop itself (the model raises) ends every request at once with its cause, and the engine says that it is
+unhealthy until `reset`. An interrupt (Ctrl-C, a notebook's stop button) ends nothing: the next step goes on.
+
+The engine knows token ids; text comes from the `decode` function that it is given.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from minicb.batch import Batch, Plan, pack
+from minicb.cache import KVCache, Pool, SlotPool, free_memory, plan_slots
+from minicb.metrics import StepRecord, make_entry, visible_cells
+from minicb.model import Model
+from minicb.outputs import RequestOutput, make_output
+from minicb.reference import Attention, ReferenceAttention
+from minicb.request import Limits, Refused, Request, open_request
+from minicb.sampling import Sampled, SamplingParams, sample
+from minicb.scheduler import Scheduler
+from minicb.seams import learner_owns
+from minicb.stopping import Decode
+
+DEFAULT_MODEL_LEN = 2048  # tokens; more only if asked for, as every slot is as long as the longest request
+MEMORY_SHARE = 0.5  # of what is free, for the KV cache, unless kv_cache_memory_bytes says otherwise
+
+
+class EngineDead(RuntimeError):
+    """The loop has failed; `engine.failure` holds the cause. `reset()` makes the engine usable again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened to a request: a token, an end, or both."""
+
+    request_id: str
+    token_id: int | None  # None: it ended without one
+    text: str  # what may be shown now; joined, all texts of a request are its answer
+    output: RequestOutput | None = None  # there once the request has ended
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.output.finish_reason if self.output else None
+
+
+class Engine:
+    """Serves requests by continuous batching. One thread at a time may call it.
+
+    max_num_batched_tokens: tokens computed in one step, at most
+    max_num_seqs: requests that run at the same time, at most
+    max_model_len: tokens of one request, prompt and answer; default: the model's own limit, at most 2048
+    kv_cache_memory_bytes: size of the KV cache; default: half of the free memory, and never more than max_num_seqs need
+    attention: "auto" (the fastest back end that fits; the reference while a learner's attention or masks are installed),
+        "reference", or a back end of your own
+    clock: seconds; injectable, so that a test can replay a run to the byte
+    on_step: called with each step's `StepRecord`
+
+    Raises ValueError if not even one request of max_model_len fits into the cache.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        decode: Decode | None = None,
+        *,
+        max_num_batched_tokens: int = 512,
+        max_num_seqs: int = 32,
+        max_model_len: int | None = None,
+        kv_cache_memory_bytes: int | None = None,
+        attention: Attention | str = "auto",
+        clock: Callable[[], float] = time.perf_counter,
+        on_step: Callable[[StepRecord], None] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        for name, value in (("max_num_batched_tokens", max_num_batched_tokens), ("max_num_seqs", max_num_seqs)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        self.model, self.decode, self.clock, self.on_step = model, decode, clock, on_step
+        config = model.config
+        length = max_model_len or min(config.max_position_embeddings, DEFAULT_MODEL_LEN)
+        if not 2 <= length <= config.max_position_embeddings:
+            raise ValueError(f"max_model_len must be from 2 to the model's {config.max_position_embeddings}, not {length}")
+        budget = kv_cache_memory_bytes or int(MEMORY_SHARE * free_memory(model.device))
+        slots = plan_slots(config, model.dtype, length, max_num_seqs, budget)
+        self.pool: Pool = SlotPool(slots, length)
+        self.cache = KVCache(config, slots + 1, length, model.device, model.dtype)
+        self.limits = Limits(config.vocab_size, length, config.end_ids)
+        self.scheduler = Scheduler(
+            self.pool, max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs
+        )
+        self.choice, self.reference = attention, ReferenceAttention()
+        self.fastest = fastest_attention(model) if attention == "auto" else self.reference
+        if isinstance(attention, str) and attention not in ("auto", "reference"):
+            raise ValueError(f"attention must be 'auto', 'reference' or a back end, not {attention!r}")
+        self.requests: dict[str, Request] = {}  # the unfinished ones
+        self.arrived: list[str] = []  # since the last step
+        self.numbers, self.steps = itertools.count(), 0
+        self.seeds = random.Random(seed)
+        self.failure: Exception | None = None
+
+    @property
+    def attention(self) -> Attention:
+        """The back end of the next step."""
+        if not isinstance(self.choice, str):
+            return self.choice
+        return self.reference if learner_owns(1, 2, 6) else self.fastest
+
+    @property
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.requests)
+
+    def add_request(
+        self, prompt: Sequence[int], params: SamplingParams | None = None, request_id: str | None = None
+    ) -> str:
+        """Queue a prompt of token ids; returns its id. Raises `Refused` (a ValueError) if it can never run."""
+        self.must_be_healthy()
+        if request_id is None:
+            request_id = next(name for n in self.numbers if (name := str(n)) not in self.requests)
+        if request_id in self.requests:
+            raise Refused(f"request_id {request_id!r} is in use by a request that is not finished")
+        seed = self.seeds.getrandbits(63)
+        request = open_request(
+            request_id, prompt, params or SamplingParams(), self.limits, self.decode, seed, self.clock()
+        )
+        self.requests[request_id] = request
+        self.arrived.append(request_id)
+        self.scheduler.add(request)
+        return request_id
+
+    def abort_request(self, request_id: str) -> Event | None:
+        """End a request now, in whatever state it is. None if it is unknown or ended before: asking twice is fine."""
+        request = self.requests.get(request_id)
+        if request is None:
+            return None
+        self.scheduler.abort(request, self.clock())
+        return self.farewell(request, None, "")
+
+    @torch.inference_mode()
+    def step(self) -> list[Event]:
+        """Compute one step for everybody who may run. Returns what happened, in the order of the batch."""
+        self.must_be_healthy()
+        began = self.clock()
+        with uninterrupted():
+            plan = self.scheduler.schedule(began)  # who runs, how many tokens each: plain Python
+        if not plan:
+            return []
+        try:
+            batch = pack(plan, self.pool, self.model.device)  # ragged tensors
+            hidden = self.model(batch, self.cache, self.attention)  # writes new K/V, attends over all of it
+            logits = self.model.logits(hidden[batch.sample_at])  # only the rows somebody will read
+            sampled = sample(logits, plan.sampled)  # per-request parameters
+        except Exception as error:
+            self.fail(error)
+            raise
+        with uninterrupted():
+            return self.commit(plan, batch, sampled, began)  # advance, finish, free
+
+    def commit(self, plan: Plan, batch: Batch, sampled: Sequence[Sampled | Exception], began: float) -> list[Event]:
+        now = self.clock()
+        news = self.scheduler.commit(plan, sampled, now)
+        events = [self.farewell(*item) if item[0].finished else Event(item[0].request_id, *item[1:]) for item in news]
+        self.steps += 1
+        record = self.record(plan, events, began, now) if self.on_step else None
+        self.arrived.clear()
+        if self.on_step and record:
+            self.on_step(record)
+        return events
+
+    def farewell(self, request: Request, token: int | None, text: str) -> Event:
+        """The last event of a request; the engine forgets it."""
+        del self.requests[request.request_id]
+        if token is None:
+            text = request.last_words()
+        return Event(request.request_id, token, text, make_output(request))
+
+    def fail(self, error: Exception) -> None:
+        """A fault of the loop: every request ends with its cause. Their outputs wait in `lost`."""
+        now = self.clock()
+        for request in self.requests.values():
+            request.fail(error, now)
+        self.scheduler.clear()
+        self.failure = error
+
+    @property
+    def lost(self) -> dict[str, RequestOutput]:
+        """After a fault of the loop: the output of each request that it ended."""
+        return {name: make_output(request) for name, request in self.requests.items()} if self.failure else {}
+
+    def must_be_healthy(self) -> None:
+        if self.failure is not None:
+            cause = f"{type(self.failure).__name__}: {self.failure}"
+            raise EngineDead(f"the engine stopped ({cause}): call reset() or make a new one") from self.failure
+
+    def reset(self) -> None:
+        """Drop every request and be healthy again."""
+        self.scheduler.clear()
+        self.requests.clear()
+        self.arrived.clear()
+        self.failure = None
+
+    def record(self, plan: Plan, events: list[Event], began: float, now: float) -> StepRecord:
+        """What this step did, in counts."""
+        return StepRecord(
+            step=self.steps - 1,
+            entries=tuple(make_entry(c.request, c.start, c.num_new, sampled=c.end >= c.request.num_prompt_tokens) for c in plan),
+            arrived=tuple(self.arrived),
+            finished=tuple((e.request_id, e.finish_reason) for e in events if e.finish_reason),
+            num_waiting=len(self.scheduler.waiting),
+            token_slots=plan.num_tokens,
+            useful_slots=plan.num_tokens,
+            score_cells=sum(c.num_new * c.end for c in plan),
+            useful_cells=sum(visible_cells(c.start, c.num_new) for c in plan),
+            cache_tokens=sum(r.num_computed_tokens for r in self.scheduler.running),
+            cache_capacity=self.pool.num_pages * self.pool.page_size,
+            start_s=began,
+            duration_s=now - began,
+        )
+
+    def check(self) -> None:
+        """Audit the invariants; AssertionError if one is broken. For tests; costs a little per request."""
+        self.scheduler.check()
+        unfinished = {r.request_id for r in (*self.scheduler.waiting, *self.scheduler.running)}
+        assert self.failure or unfinished == set(self.requests), (unfinished, set(self.requests))
+
+
+def fastest_attention(model: Model) -> Attention:
+    """The fastest back end for this model on its device."""
+    from minicb.kernels import best_attention  # a room beside the core, asked for nothing else
+
+    return best_attention(model)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back while queues and requests change together; it is raised right after."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    pressed: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pressed:
+            handler(pressed[0], None)

@@ -1,0 +1,69 @@
+"""What became of a request: its text, its ids, why it ended, and how long everything took.
+
+Latency identities, exact by construction: queue + prefill = ttft, and ttft + the sum of all gaps = the time of the
+last token. This module reads finished requests; it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minicb.request import Request
+from minicb.sampling import Logprobs
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMetrics:
+    """Seconds of one request, measured where the engine emits."""
+
+    queue_s: float | None  # arrival to first scheduled
+    ttft_s: float | None  # arrival to first token
+    itl_s: tuple[float, ...]  # gaps between tokens
+    e2e_s: float  # arrival to the end; for an answer that was not cut off, to its last token
+    num_prompt_tokens: int
+    num_output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """What became of a request. len(token_ids) == len(logprobs) where these were asked for, in every ending."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str  # stop | length | abort | error
+    stop_reason: str | int | None
+    error: str | None
+    logprobs: tuple[Logprobs, ...] | None
+    metrics: RequestMetrics
+
+
+def gaps(times: Sequence[float]) -> tuple[float, ...]:
+    return tuple(b - a for a, b in zip(times, times[1:], strict=False))
+
+
+def make_output(request: Request) -> RequestOutput:
+    """The result of a finished request."""
+    assert request.finish_reason is not None and request.finished_s is not None
+    times, arrival = request.token_times_s, request.arrival_s
+    metrics = RequestMetrics(
+        queue_s=None if request.first_scheduled_s is None else request.first_scheduled_s - arrival,
+        ttft_s=times[0] - arrival if times else None,
+        itl_s=gaps(times),
+        e2e_s=request.finished_s - arrival,
+        num_prompt_tokens=request.num_prompt_tokens,
+        num_output_tokens=request.num_output_tokens,
+    )
+    return RequestOutput(
+        request_id=request.request_id,
+        prompt_token_ids=tuple(request.tokens[: request.num_prompt_tokens]),
+        text=request.checker.text,
+        token_ids=tuple(request.output_token_ids),
+        finish_reason=request.finish_reason,
+        stop_reason=request.stop_reason,
+        error=request.error,
+        logprobs=None if request.params.logprobs is None else tuple(request.logprobs),
+        metrics=metrics,
+    )

@@ -1,0 +1,184 @@
+"""The life of a request: its tokens, and how many of them are computed. (Chapter 4)
+
+There are no phases. A request holds tokens (prompt and answer in one list) and `num_computed_tokens`. Reading a
+long prompt in pieces, writing the answer token by token, starting again after losing the cache: all of it is
+"run the next n uncomputed tokens". When the last token has been computed, the next one can be sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from minicb.sampling import Logprobs, Sampled, SamplingParams
+from minicb.seams import seam
+from minicb.stopping import Decode, StopChecker
+
+FINISH_REASONS = ("stop", "length", "abort", "error")
+
+
+class Refused(ValueError):
+    """This request can never run. The message names the field and the limit; nobody else is affected."""
+
+
+class Status(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@seam("4.1")
+def next_chunk(num_tokens: int, num_computed: int, budget: int) -> int:
+    """How many tokens to compute now: all that are left, but no more than the budget.
+
+    num_tokens: tokens that the request holds   num_computed: those whose keys and values are in the cache
+    """
+    return min(num_tokens - num_computed, budget)
+
+
+@seam("7.3")
+def finish_reason(num_output: int, max_output: int, *, stopped: bool) -> str | None:
+    """Why a request ends after its newest token, or None if it goes on.
+
+    num_output: tokens of the answer so far   max_output: the most it may have
+    stopped: the newest token is an end id or completed a stop text, which wins over the limit
+    """
+    if stopped:
+        return "stop"
+    return "length" if num_output >= max_output else None
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One prompt on its way to an answer. Times are seconds of the engine's clock."""
+
+    request_id: str
+    tokens: list[int]  # prompt, then answer; only ever appended to
+    num_prompt_tokens: int
+    params: SamplingParams
+    seed: int  # the random stream's, drawn at the door if the user gave none
+    end_ids: frozenset[int]  # the model's own end ids, unless ignore_eos
+    checker: StopChecker
+    max_total_tokens: int  # prompt and answer together may not be longer
+    arrival_s: float
+    status: Status = Status.WAITING
+    num_computed_tokens: int = 0
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None  # which stop text or id ended it
+    error: str | None = None
+    logprobs: list[Logprobs] = field(default_factory=list)
+    first_scheduled_s: float | None = None
+    token_times_s: list[float] = field(default_factory=list)
+    finished_s: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.status is Status.FINISHED
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.tokens[self.num_prompt_tokens :]
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return len(self.tokens) - self.num_computed_tokens
+
+    @property
+    def ending_ids(self) -> frozenset[int]:
+        """Every id that ends this answer: the model's and the user's."""
+        return self.end_ids | frozenset(self.params.stop_token_ids)
+
+    def take(self, sampled: Sampled, now: float) -> str:
+        """Append the next token; ends the request if that was its last. Returns the text that may be shown now."""
+        token = sampled.token_id
+        self.tokens.append(token)
+        self.token_times_s.append(now)
+        if sampled.logprobs is not None:
+            self.logprobs.append(sampled.logprobs)
+        ended = token in self.ending_ids
+        if ended:
+            self.stop_reason = token  # the text of an end id is not part of the answer
+        else:
+            armed = self.num_output_tokens >= self.params.min_tokens
+            self.stop_reason = self.checker.push(token, armed=armed)
+        max_output = self.max_total_tokens - self.num_prompt_tokens
+        stopped = self.stop_reason is not None
+        reason = finish_reason(self.num_output_tokens, max_output, stopped=stopped)
+        if reason is None:
+            return self.checker.release()
+        self.finish(reason, now)
+        return self.checker.finish(stopped=stopped and not ended)
+
+    def finish(self, reason: str, now: float) -> None:
+        """End once; whoever comes second changes nothing."""
+        if self.status is not Status.FINISHED:
+            self.finish_reason, self.finished_s = reason, now
+            self.status = Status.FINISHED
+
+    def last_words(self) -> str:
+        """For an end without a token: the text that was held back, if it can be made at all."""
+        try:
+            return self.checker.finish(stopped=False)
+        except Exception:  # the error that ended this request is already its cause
+            return ""
+
+    def fail(self, error: Exception, now: float) -> None:
+        """End this request alone, with the cause; an answer whose last text could not be made has failed too."""
+        self.error = f"{type(error).__name__}: {error}"
+        self.finish_reason, self.finished_s, self.status = "error", now, Status.FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request has to fit into."""
+
+    vocab_size: int
+    max_model_len: int  # prompt and answer together, in tokens
+    end_ids: frozenset[int]
+
+
+def open_request(
+    request_id: str,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    limits: Limits,
+    decode: Decode | None,
+    seed: int,
+    now: float,
+) -> Request:
+    """A request that is sure to fit. Raises `Refused`, naming the field and the limit, for one that is not."""
+    room, vocab = limits.max_model_len, limits.vocab_size
+    if not prompt:
+        raise Refused("prompt is empty: give at least one token")
+    for name, ids in (("prompt", prompt), ("stop_token_ids", params.stop_token_ids)):
+        for i in ids:
+            if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < vocab:
+                raise Refused(f"{name} holds {i!r}, which is no token id: ids are whole numbers from 0 to {vocab - 1}")
+    if params.top_k > vocab:
+        raise Refused(f"top_k {params.top_k} is more than the vocabulary's {vocab} tokens")
+    if params.logprobs is not None and params.logprobs > vocab:
+        raise Refused(f"logprobs {params.logprobs} is more than the vocabulary's {vocab} tokens")
+    if params.stop and decode is None:
+        raise Refused("stop needs a tokenizer, and this engine has none: use stop_token_ids")
+    most = room - len(prompt)
+    if most < (params.max_tokens or 1):
+        asked = f" and max_tokens {params.max_tokens}" if params.max_tokens else ""
+        raise Refused(f"prompt of {len(prompt)} tokens{asked} do not fit: max_model_len is {room} tokens in all")
+    if params.min_tokens > most:
+        raise Refused(f"min_tokens {params.min_tokens} do not fit beside a prompt of {len(prompt)}: the limit is {room}")
+    return Request(
+        request_id=request_id,
+        tokens=list(prompt),
+        num_prompt_tokens=len(prompt),
+        params=params,
+        seed=params.seed if params.seed is not None else seed,
+        end_ids=frozenset() if params.ignore_eos else limits.end_ids,
+        checker=StopChecker(decode or (lambda ids: ""), params.stop, params.include_stop_str_in_output),
+        max_total_tokens=len(prompt) + (params.max_tokens or most),
+        arrival_s=now,
+    )
