@@ -1,14 +1,23 @@
 """minicb: continuous batching from first principles; the engine that the course builds.
 
-    from minicb import LLM, SamplingParams
-    print(LLM().generate("The capital of France is", SamplingParams(max_tokens=8))[0].text)
+from minicb import LLM, SamplingParams
+print(LLM().generate("The capital of France is", SamplingParams(max_tokens=8))[0].text)
 """
 
-from minicb.engine import Engine, EngineDead, Event
+from minicb.engine import Engine, EngineDeadError, Event
 from minicb.llm import LLM
 from minicb.outputs import RequestOutput
-from minicb.request import Refused
+from minicb.request import RefusedError
 from minicb.sampling import SamplingParams
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "Engine", "EngineDead", "Event", "Refused", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "Engine",
+    "EngineDeadError",
+    "Event",
+    "RefusedError",
+    "RequestOutput",
+    "SamplingParams",
+    "__version__",
+]

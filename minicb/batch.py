@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from minicb.cache import DUMMY_PAGE, Pool
-from minicb.request import Request
+from minicb.request import Request, next_chunk
 from minicb.seams import seam
 
 
@@ -28,19 +28,22 @@ class Chunk:
     request: Request
     start: int  # position of the first of them
     num_new: int
+    samples: bool  # does it end with the last token that the request holds, so that the next can be sampled?
 
     @property
     def end(self) -> int:
         return self.start + self.num_new
 
     @property
-    def samples(self) -> bool:
-        """Does this chunk end with the last token that the request holds, so that the next can be sampled?"""
-        return self.end == len(self.request.tokens)
-
-    @property
     def token_ids(self) -> list[int]:
         return self.request.tokens[self.start : self.end]
+
+
+def next_tokens(request: Request, budget: int) -> Chunk:
+    """The chunk to compute now: as many of the request's uncomputed tokens as the budget allows."""
+    start = request.num_computed_tokens
+    count = next_chunk(len(request.tokens), start, budget)
+    return Chunk(request, start, count, samples=start + count == len(request.tokens))
 
 
 @dataclass(frozen=True, slots=True)

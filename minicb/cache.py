@@ -12,8 +12,10 @@ Letters: T new tokens, S visible tokens, L layers, Hkv KV heads, D head size.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,9 +49,7 @@ class KVCache:
     ) -> None:
         self.num_pages, self.page_size = num_pages, page_size
         shape = (config.num_layers, num_pages * page_size, config.num_kv_heads, config.head_dim)
-        # Zeros, not `empty`: a hidden NaN times a weight of 0 is still NaN. A CPU hands out zero pages lazily.
-        self.k = torch.zeros(shape, device=device, dtype=dtype)
-        self.v = torch.zeros(shape, device=device, dtype=dtype)
+        self.k, self.v = (zeros(shape, device, dtype) for _ in range(2))
 
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """slots: int64 [T]   k, v: [T, Hkv, D]"""
@@ -62,6 +62,18 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         return self.k.nbytes + self.v.nbytes
+
+
+def zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Zeros, not `empty`: a hidden NaN times a weight of 0 is still NaN.
+
+    On a CPU the memory comes from calloc (by way of numpy), which the system backs with real pages only where
+    something is written; `torch.zeros` would write all of it.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, device=device, dtype=dtype)
+    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(raw).view(dtype).view(shape)
 
 
 class Pool(Protocol):

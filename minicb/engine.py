@@ -11,22 +11,20 @@ from __future__ import annotations
 
 import itertools
 import random
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from minicb.batch import Batch, Plan, pack
+from minicb.batch import Plan, pack
 from minicb.cache import KVCache, Pool, SlotPool, free_memory, plan_slots
+from minicb.interrupts import uninterrupted
 from minicb.metrics import StepRecord, make_entry, visible_cells
 from minicb.model import Model
 from minicb.outputs import RequestOutput, make_output
 from minicb.reference import Attention, ReferenceAttention
-from minicb.request import Limits, Refused, Request, open_request
+from minicb.request import Limits, RefusedError, Request, open_request
 from minicb.sampling import Sampled, SamplingParams, sample
 from minicb.scheduler import Scheduler
 from minicb.seams import learner_owns
@@ -36,7 +34,7 @@ DEFAULT_MODEL_LEN = 2048  # tokens; more only if asked for, as every slot is as 
 MEMORY_SHARE = 0.5  # of what is free, for the KV cache, unless kv_cache_memory_bytes says otherwise
 
 
-class EngineDead(RuntimeError):
+class EngineDeadError(RuntimeError):
     """The loop has failed; `engine.failure` holds the cause. `reset()` makes the engine usable again."""
 
 
@@ -61,7 +59,7 @@ class Engine:
     max_num_seqs: requests that run at the same time, at most
     max_model_len: tokens of one request, prompt and answer; default: the model's own limit, at most 2048
     kv_cache_memory_bytes: size of the KV cache; default: half of the free memory, and never more than max_num_seqs need
-    attention: "auto" (the fastest back end that fits; the reference while a learner's attention or masks are installed),
+    attention: "auto" (the fastest back end that fits; the reference while a learner's attention or masks are in),
         "reference", or a back end of your own
     clock: seconds; injectable, so that a test can replay a run to the byte
     on_step: called with each step's `StepRecord`
@@ -89,22 +87,22 @@ class Engine:
         self.model, self.decode, self.clock, self.on_step = model, decode, clock, on_step
         config = model.config
         length = max_model_len or min(config.max_position_embeddings, DEFAULT_MODEL_LEN)
-        if not 2 <= length <= config.max_position_embeddings:
-            raise ValueError(f"max_model_len must be from 2 to the model's {config.max_position_embeddings}, not {length}")
+        longest = config.max_position_embeddings
+        if not 2 <= length <= longest:
+            raise ValueError(f"max_model_len must be from 2 to the model's {longest}, not {length}")
         budget = kv_cache_memory_bytes or int(MEMORY_SHARE * free_memory(model.device))
         slots = plan_slots(config, model.dtype, length, max_num_seqs, budget)
         self.pool: Pool = SlotPool(slots, length)
         self.cache = KVCache(config, slots + 1, length, model.device, model.dtype)
         self.limits = Limits(config.vocab_size, length, config.end_ids)
-        self.scheduler = Scheduler(
-            self.pool, max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs
-        )
+        self.scheduler = Scheduler(self.pool, max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs)
         self.choice, self.reference = attention, ReferenceAttention()
-        self.fastest = fastest_attention(model) if attention == "auto" else self.reference
+        self.fastest = fastest_attention() if attention == "auto" else self.reference
         if isinstance(attention, str) and attention not in ("auto", "reference"):
             raise ValueError(f"attention must be 'auto', 'reference' or a back end, not {attention!r}")
         self.requests: dict[str, Request] = {}  # the unfinished ones
         self.arrived: list[str] = []  # since the last step
+        self.outbox: list[Event] = []
         self.numbers, self.steps = itertools.count(), 0
         self.seeds = random.Random(seed)
         self.failure: Exception | None = None
@@ -123,12 +121,12 @@ class Engine:
     def add_request(
         self, prompt: Sequence[int], params: SamplingParams | None = None, request_id: str | None = None
     ) -> str:
-        """Queue a prompt of token ids; returns its id. Raises `Refused` (a ValueError) if it can never run."""
+        """Queue a prompt of token ids; returns its id. Raises `RefusedError` (a ValueError) if it can never run."""
         self.must_be_healthy()
         if request_id is None:
             request_id = next(name for n in self.numbers if (name := str(n)) not in self.requests)
         if request_id in self.requests:
-            raise Refused(f"request_id {request_id!r} is in use by a request that is not finished")
+            raise RefusedError(f"request_id {request_id!r} is in use by a request that is not finished")
         seed = self.seeds.getrandbits(63)
         request = open_request(
             request_id, prompt, params or SamplingParams(), self.limits, self.decode, seed, self.clock()
@@ -154,7 +152,7 @@ class Engine:
         with uninterrupted():
             plan = self.scheduler.schedule(began)  # who runs, how many tokens each: plain Python
         if not plan:
-            return []
+            return self.collect()
         try:
             batch = pack(plan, self.pool, self.model.device)  # ragged tensors
             hidden = self.model(batch, self.cache, self.attention)  # writes new K/V, attends over all of it
@@ -164,17 +162,25 @@ class Engine:
             self.fail(error)
             raise
         with uninterrupted():
-            return self.commit(plan, batch, sampled, began)  # advance, finish, free
+            self.commit(plan, sampled, began)  # advance, finish, free
+        return self.collect()
 
-    def commit(self, plan: Plan, batch: Batch, sampled: Sequence[Sampled | Exception], began: float) -> list[Event]:
+    def commit(self, plan: Plan, sampled: Sequence[Sampled | Exception], began: float) -> None:
+        """Take the step's results; its events go to the outbox, where they are safe from whatever comes next."""
         now = self.clock()
-        news = self.scheduler.commit(plan, sampled, now)
-        events = [self.farewell(*item) if item[0].finished else Event(item[0].request_id, *item[1:]) for item in news]
+        events = []
+        for request, token, text in self.scheduler.commit(plan, sampled, now):
+            event = Event(request.request_id, token, text)
+            events.append(self.farewell(request, token, text) if request.finished else event)
+        self.outbox += events
         self.steps += 1
-        record = self.record(plan, events, began, now) if self.on_step else None
-        self.arrived.clear()
-        if self.on_step and record:
-            self.on_step(record)
+        arrived, self.arrived = self.arrived, []
+        if self.on_step is not None:
+            self.on_step(self.record(plan, events, arrived, (began, now)))
+
+    def collect(self) -> list[Event]:
+        """Everything that happened and was not handed out yet."""
+        events, self.outbox = self.outbox, []
         return events
 
     def farewell(self, request: Request, token: int | None, text: str) -> Event:
@@ -200,21 +206,20 @@ class Engine:
     def must_be_healthy(self) -> None:
         if self.failure is not None:
             cause = f"{type(self.failure).__name__}: {self.failure}"
-            raise EngineDead(f"the engine stopped ({cause}): call reset() or make a new one") from self.failure
+            raise EngineDeadError(f"the engine stopped ({cause}): call reset() or make a new one") from self.failure
 
     def reset(self) -> None:
         """Drop every request and be healthy again."""
         self.scheduler.clear()
         self.requests.clear()
-        self.arrived.clear()
-        self.failure = None
+        self.arrived, self.outbox, self.failure = [], [], None
 
-    def record(self, plan: Plan, events: list[Event], began: float, now: float) -> StepRecord:
+    def record(self, plan: Plan, events: list[Event], arrived: list[str], times: tuple[float, float]) -> StepRecord:
         """What this step did, in counts."""
         return StepRecord(
             step=self.steps - 1,
-            entries=tuple(make_entry(c.request, c.start, c.num_new, sampled=c.end >= c.request.num_prompt_tokens) for c in plan),
-            arrived=tuple(self.arrived),
+            entries=tuple(make_entry(c.request, c.start, c.num_new, sampled=c.samples) for c in plan),
+            arrived=tuple(arrived),
             finished=tuple((e.request_id, e.finish_reason) for e in events if e.finish_reason),
             num_waiting=len(self.scheduler.waiting),
             token_slots=plan.num_tokens,
@@ -223,8 +228,8 @@ class Engine:
             useful_cells=sum(visible_cells(c.start, c.num_new) for c in plan),
             cache_tokens=sum(r.num_computed_tokens for r in self.scheduler.running),
             cache_capacity=self.pool.num_pages * self.pool.page_size,
-            start_s=began,
-            duration_s=now - began,
+            start_s=times[0],
+            duration_s=times[1] - times[0],
         )
 
     def check(self) -> None:
@@ -234,25 +239,8 @@ class Engine:
         assert self.failure or unfinished == set(self.requests), (unfinished, set(self.requests))
 
 
-def fastest_attention(model: Model) -> Attention:
-    """The fastest back end for this model on its device."""
+def fastest_attention() -> Attention:
+    """The fastest back end there is."""
     from minicb.kernels import best_attention  # a room beside the core, asked for nothing else
 
-    return best_attention(model)
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back while queues and requests change together; it is raised right after."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    pressed: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if pressed:
-            handler(pressed[0], None)
+    return best_attention()

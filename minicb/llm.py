@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from minicb.checkpoint import Message, Tokenizer
-from minicb.engine import Engine, EngineDead, Event
+from minicb.engine import Engine, EngineDeadError, Event
 from minicb.model import Model
 from minicb.outputs import RequestOutput
-from minicb.request import Refused
+from minicb.request import RefusedError
 from minicb.sampling import SamplingParams
 from minicb.weights import load
 
@@ -60,7 +60,7 @@ class LLM:
         prompts: text, token ids or chat messages, one or a list of them
         params: one for all, or one each
 
-        Raises `Refused` (a ValueError) before anything runs if any of them can never run.
+        Raises `RefusedError` (a ValueError) before anything runs if any of them can never run.
         """
         streams = self.submit(prompts, params)
         try:
@@ -93,7 +93,7 @@ class LLM:
         ids = [self.encode(prompt) for prompt in split_prompts(prompts)]
         each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(ids)
         if len(each) != len(ids):
-            raise Refused(f"{len(ids)} prompts but {len(each)} sampling params: give one for all, or one each")
+            raise RefusedError(f"{len(ids)} prompts but {len(each)} sampling params: give one for all, or one each")
         streams: list[Stream] = []
         with self.lock:
             try:
@@ -110,9 +110,9 @@ class LLM:
     def encode(self, prompt: Prompt) -> list[int]:
         """Text, ids or chat messages as ids."""
         if not isinstance(prompt, str) and all(isinstance(item, int) for item in prompt):
-            return [int(item) for item in prompt]  # type: ignore[call-overload]
+            return list(prompt)  # type: ignore[arg-type]
         if self.tokenizer is None:
-            raise Refused("prompt is text, and there is no tokenizer: give token ids")
+            raise RefusedError("prompt is text, and there is no tokenizer: give token ids")
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else self.tokenizer.chat(prompt)  # type: ignore[arg-type]
 
     def pump(self, request_id: str) -> None:
@@ -129,10 +129,12 @@ class LLM:
                 for name, output in self.engine.lost.items():
                     if name in self.mail:
                         self.mail[name].append(Event(name, None, "", output))
-                raise EngineDead(f"the engine stopped ({type(error).__name__}: {error})") from error
+                raise EngineDeadError(f"the engine stopped ({type(error).__name__}: {error})") from error
             for event in events:
                 if event.request_id in self.mail:
                     self.mail[event.request_id].append(event)
+            if not box and request_id not in self.engine.requests:
+                raise EngineDeadError(f"request {request_id!r} is not in the engine any more: it was aborted or reset")
 
     def drop(self, request_id: str) -> None:
         """Forget a request; end it if it still runs."""

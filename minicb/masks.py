@@ -45,7 +45,8 @@ def block_mask(lengths: Sequence[int]) -> Tensor:
     lengths: tokens of each sequence
     returns: bool [sum(lengths), sum(lengths)]
     """
-    return torch.block_diag(*[causal_mask(n) for n in lengths]).bool()
+    mask: Tensor = torch.block_diag(*[causal_mask(n) for n in lengths])
+    return mask.bool()
 
 
 @seam("2.4")

@@ -162,7 +162,7 @@ def letter(entry: Entry) -> str:
 
 
 def timeline_text(records: Sequence[StepRecord], width: int = 72) -> list[str]:
-    """The timeline as lines of text, squeezed into `width` columns: each shows the last of its steps that is not idle."""
+    """The timeline as lines of text, squeezed into `width` columns."""
     rows = timeline(records)
     squeeze = max(1, -(-len(records) // width))
     label = max((len(row.request_id) for row in rows), default=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from minicb.request import Request
 from minicb.sampling import Logprobs
@@ -41,12 +42,13 @@ class RequestOutput:
 
 
 def gaps(times: Sequence[float]) -> tuple[float, ...]:
-    return tuple(b - a for a, b in zip(times, times[1:], strict=False))
+    return tuple(b - a for a, b in pairwise(times))
 
 
 def make_output(request: Request) -> RequestOutput:
     """The result of a finished request."""
-    assert request.finish_reason is not None and request.finished_s is not None
+    assert request.finish_reason is not None
+    assert request.finished_s is not None
     times, arrival = request.token_times_s, request.arrival_s
     metrics = RequestMetrics(
         queue_s=None if request.first_scheduled_s is None else request.first_scheduled_s - arrival,

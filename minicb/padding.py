@@ -193,8 +193,9 @@ class PaddedRunner:
             step=len(self.records),
             entries=tuple(entries),
             arrived=tuple(r.request_id for r in arrived),
-            finished=tuple((r.request_id, r.finish_reason or "") for r, n in zip(rows, new, strict=True)
-                           if n and r.finished),  # fmt: skip
+            finished=tuple(
+                (r.request_id, r.finish_reason or "") for r, n in zip(rows, new, strict=True) if n and r.finished
+            ),
             num_waiting=len(queue),
             token_slots=len(rows) * width,
             useful_slots=sum(new),

@@ -18,7 +18,7 @@ from minicb.stopping import Decode, StopChecker
 FINISH_REASONS = ("stop", "length", "abort", "error")
 
 
-class Refused(ValueError):
+class RefusedError(ValueError):
     """This request can never run. The message names the field and the limit; nobody else is affected."""
 
 
@@ -151,26 +151,30 @@ def open_request(
     seed: int,
     now: float,
 ) -> Request:
-    """A request that is sure to fit. Raises `Refused`, naming the field and the limit, for one that is not."""
+    """A request that is sure to fit. Raises `RefusedError`, naming the field and the limit, for one that is not."""
     room, vocab = limits.max_model_len, limits.vocab_size
     if not prompt:
-        raise Refused("prompt is empty: give at least one token")
+        raise RefusedError("prompt is empty: give at least one token")
     for name, ids in (("prompt", prompt), ("stop_token_ids", params.stop_token_ids)):
         for i in ids:
             if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < vocab:
-                raise Refused(f"{name} holds {i!r}, which is no token id: ids are whole numbers from 0 to {vocab - 1}")
+                raise RefusedError(
+                    f"{name} holds {i!r}, which is no token id: ids are whole numbers from 0 to {vocab - 1}"
+                )
     if params.top_k > vocab:
-        raise Refused(f"top_k {params.top_k} is more than the vocabulary's {vocab} tokens")
+        raise RefusedError(f"top_k {params.top_k} is more than the vocabulary's {vocab} tokens")
     if params.logprobs is not None and params.logprobs > vocab:
-        raise Refused(f"logprobs {params.logprobs} is more than the vocabulary's {vocab} tokens")
+        raise RefusedError(f"logprobs {params.logprobs} is more than the vocabulary's {vocab} tokens")
     if params.stop and decode is None:
-        raise Refused("stop needs a tokenizer, and this engine has none: use stop_token_ids")
+        raise RefusedError("stop needs a tokenizer, and this engine has none: use stop_token_ids")
     most = room - len(prompt)
     if most < (params.max_tokens or 1):
         asked = f" and max_tokens {params.max_tokens}" if params.max_tokens else ""
-        raise Refused(f"prompt of {len(prompt)} tokens{asked} do not fit: max_model_len is {room} tokens in all")
+        raise RefusedError(f"prompt of {len(prompt)} tokens{asked} do not fit: max_model_len is {room} tokens in all")
     if params.min_tokens > most:
-        raise Refused(f"min_tokens {params.min_tokens} do not fit beside a prompt of {len(prompt)}: the limit is {room}")
+        raise RefusedError(
+            f"min_tokens {params.min_tokens} do not fit beside a prompt of {len(prompt)}: the limit is {room}"
+        )
     return Request(
         request_id=request_id,
         tokens=list(prompt),
@@ -178,7 +182,7 @@ def open_request(
         params=params,
         seed=params.seed if params.seed is not None else seed,
         end_ids=frozenset() if params.ignore_eos else limits.end_ids,
-        checker=StopChecker(decode or (lambda ids: ""), params.stop, params.include_stop_str_in_output),
+        checker=StopChecker(decode or (lambda _: ""), params.stop, params.include_stop_str_in_output),
         max_total_tokens=len(prompt) + (params.max_tokens or most),
         arrival_s=now,
     )

@@ -88,9 +88,7 @@ class SamplingParams:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
-def check_number(
-    name: str, value: float, low: float, high: float, *, above: bool = False, whole: bool = False
-) -> None:
+def check_number(name: str, value: float, low: float, high: float, *, above: bool = False, whole: bool = False) -> None:
     """ValueError unless low <= value <= high (low < value if `above`), finite, and an int if `whole`."""
     kinds = (int,) if whole else (int, float)
     inside = isinstance(value, kinds) and not isinstance(value, bool) and low <= value <= high

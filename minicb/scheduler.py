@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from minicb.batch import Chunk, Plan
+from minicb.batch import Plan, next_tokens
 from minicb.cache import DUMMY_PAGE, Pool
-from minicb.request import Request, Status, next_chunk
+from minicb.request import Request, Status
 from minicb.sampling import Sampled
 from minicb.seams import seam
 
@@ -41,6 +41,9 @@ def plan_running(uncomputed: Sequence[int], budget: int) -> list[int]:
         counts.append(min(wanted, budget - behind))
         budget -= counts[-1]
     return counts
+
+
+News = tuple[Request, int | None, str]  # a request that got a token or ended; the token (None: it failed); its new text
 
 
 class Scheduler:
@@ -84,7 +87,7 @@ class Scheduler:
         """The next plan; empty if there is nothing to do. Waiting requests that join it are running from here on."""
         self.sweep()
         counts = plan_running([r.num_uncomputed_tokens for r in self.running], self.max_num_batched_tokens)
-        chunks = [Chunk(r, r.num_computed_tokens, n) for r, n in zip(self.running, counts, strict=True)]
+        chunks = [next_tokens(request, count) for request, count in zip(self.running, counts, strict=True)]
         budget = self.max_num_batched_tokens - sum(counts)
         while self.waiting and may_join(len(self.running), self.max_num_seqs, budget):
             request = self.waiting[0]
@@ -95,20 +98,17 @@ class Scheduler:
             request.status = Status.RUNNING
             if request.first_scheduled_s is None:
                 request.first_scheduled_s = now
-            count = next_chunk(len(request.tokens), request.num_computed_tokens, budget)
-            chunks.append(Chunk(request, request.num_computed_tokens, count))
-            budget -= count
+            chunks.append(next_tokens(request, budget))
+            budget -= chunks[-1].num_new
         return Plan(tuple(chunks))
 
-    def commit(
-        self, plan: Plan, sampled: Sequence[Sampled | Exception], now: float
-    ) -> list[tuple[Request, int | None, str]]:
+    def commit(self, plan: Plan, sampled: Sequence[Sampled | Exception], now: float) -> list[News]:
         """Take the step's results: append tokens, advance, end whoever is done.
 
         sampled: one for each request of `plan.sampled`, in that order
-        returns: each request that got a token or ended, with that token (None: it failed) and its new text
         """
-        results, news = iter(sampled), []
+        results = iter(sampled)
+        news: list[News] = []
         for chunk in plan:
             request, result = chunk.request, next(results) if chunk.samples else None
             if request.finished:
@@ -122,7 +122,6 @@ class Scheduler:
         self.sweep()
         return news
 
-
     def check(self) -> None:
         """Audit the invariants; AssertionError if one is broken."""
         owners = self.pool.owners()
@@ -133,7 +132,8 @@ class Scheduler:
         assert set(owners) == {r.request_id for r in self.running}, (owners, self.running)
         assert len(self.running) <= self.max_num_seqs, "too many requests run"
         for r in self.running:
-            assert r.status is Status.RUNNING and 0 <= r.num_computed_tokens < len(r.tokens) <= r.max_total_tokens, r
+            assert r.status is Status.RUNNING, r
+            assert 0 <= r.num_computed_tokens < len(r.tokens) <= r.max_total_tokens, r
             assert r.num_computed_tokens <= len(owners[r.request_id]) * self.pool.page_size, r
         assert all(r.status is Status.WAITING and r.num_computed_tokens == 0 for r in self.waiting)
 

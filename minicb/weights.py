@@ -34,7 +34,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """"auto": float32 on a CPU, bfloat16 where the GPU really has it, else float16."""
+    """For "auto": float32 on a CPU, bfloat16 where the GPU really has it, else float16."""
     if name == "auto":
         if device.type == "cuda":
             return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
@@ -119,7 +119,7 @@ def build(config: ModelConfig, tensors: Mapping[str, Tensor], device: torch.devi
         state[ours] = torch.cat([left.pop(name).to(device, dtype) for name in theirs])
     left = {name: t for name, t in left.items() if not name.endswith("rotary_emb.inv_freq")}  # derived, not learnt
     if left:
-        raise ValueError(f"the checkpoint holds {sorted(left)[0]}, which this architecture does not use")
+        raise ValueError(f"the checkpoint holds {min(left)}, which this architecture does not use")
     if config.tied_head:
         state["head.weight"] = state["embed.weight"]
     with torch.device("meta"):  # no memory and no random numbers for parameters that are replaced at once

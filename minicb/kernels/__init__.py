@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minicb.model import Model
     from minicb.reference import Attention
 
 
-def best_attention(model: Model) -> Attention:
-    """The fastest attention back end for this model on its device."""
+def best_attention() -> Attention:
+    """The fastest attention back end."""
     from minicb.kernels.grouped import GroupedAttention
 
     return GroupedAttention()

@@ -11,6 +11,7 @@ faster on a CPU than SDPA's own `enable_gqa`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +61,7 @@ def attend_group(q: Tensor, k: Tensor, v: Tensor, group: Group, window: int | No
     mask = group.mask
     if window is not None:
         steps = torch.arange(group.num_keys, device=q.device)
-        near = (steps > group.q_pos[:, None, :, None] - window)  # [n, 1, m, K]
+        near = steps > group.q_pos[:, None, :, None] - window  # [n, 1, m, K]
         mask = near if mask is None else mask & near
     folded = q.view(n, m, kv_heads, share, size).permute(0, 2, 3, 1, 4).reshape(n, kv_heads, share * m, size)
     keys = k.view(n, group.num_keys, kv_heads, size).transpose(1, 2)
@@ -74,7 +75,7 @@ def attend_group(q: Tensor, k: Tensor, v: Tensor, group: Group, window: int | No
 def find_groups(batch: Batch, page_size: int) -> list[Group]:
     """One group for each chunk of several tokens, and groups of like length for the decodes."""
     starts, context = batch.q_start.tolist(), batch.kv_len.tolist()
-    new = [b - a for a, b in zip(starts, starts[1:], strict=False)]
+    new = [b - a for a, b in pairwise(starts)]
     groups = [make_group(batch, [i], page_size, starts, context) for i, n in enumerate(new) if n > 1]
     decodes = sorted((i for i, n in enumerate(new) if n == 1), key=lambda i: context[i])
     first = 0
