@@ -1,0 +1,286 @@
+"""Exercises of chapter 01: attention in three small functions, and the heads around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from minicb import attention  # noqa: F401 - its seams are the exercises
+from minicb.course.chapters import ch01_answers as answers
+from minicb.course.spec import Case, Chapter, Dice, Exercise, Twin
+from minicb.course.tiny import same_tokens
+
+
+def score_cases(dice: Dice) -> Iterator[Case]:
+    for queries in dice.lengths(high=6):
+        keys, heads, size = dice.number(0, 7), dice.number(1, 3), dice.number(2, 5)
+        dtype = torch.float32 if dice.number(0, 1) else torch.float64
+        q, k = dice.floats(queries, heads, size, dtype=dtype), dice.floats(keys, heads, size, dtype=dtype)
+        yield Case((q, k), f"queries={queries}, keys={keys}, heads={heads}, head size={size}")
+
+
+def weight_cases(dice: Dice) -> Iterator[Case]:
+    for queries in dice.lengths(high=6):
+        keys, heads = dice.number(0, 7), dice.number(1, 3)
+        mask = dice.bools(queries, keys)
+        if queries > 1:
+            mask[dice.number(0, queries - 1)] = False  # a query that may see nothing
+        yield Case((dice.floats(heads, queries, keys), mask), f"heads={heads}, queries={queries}, keys={keys}")
+
+
+def mix_cases(dice: Dice) -> Iterator[Case]:
+    for queries in dice.lengths(high=6):
+        keys, heads, size = dice.number(0, 7), dice.number(1, 3), dice.number(1, 5)
+        dtype = torch.float32 if dice.number(0, 1) else torch.float64
+        shares = torch.softmax(dice.floats(heads, queries, keys, dtype=dtype), dim=-1)
+        about = f"heads={heads}, queries={queries}, keys={keys}, head size={size}"
+        yield Case((shares, dice.floats(keys, heads, size, dtype=dtype)), about)
+
+
+def split_cases(dice: Dice) -> Iterator[Case]:
+    for tokens in dice.lengths(low=1):
+        heads, size = dice.number(1, 5), dice.number(1, 4)
+        about = f"tokens={tokens}, heads={heads}, head size={size}"
+        yield Case((dice.floats(tokens, heads * size), heads), about)
+
+
+def repeat_cases(dice: Dice) -> Iterator[Case]:
+    for keys in dice.lengths(high=6):
+        heads, times, size = dice.number(1, 4), dice.number(1, 3), dice.number(1, 4)
+        about = f"keys={keys}, KV heads={heads}, repeats={times}, head size={size}"
+        yield Case((dice.floats(keys, heads, size), times), about)
+
+
+SCORES = Exercise(
+    id="1.1",
+    kind="W",
+    minutes=5,
+    importance="the first of the three steps",
+    tiny=Case(
+        (
+            torch.tensor([[[2.0, 0, 0, 0]], [[0, 2, 0, 2]]]),
+            torch.tensor([[[4.0, 0, 0, 0]], [[0, 4, 0, 0]], [[3, 0, 0, 5]]]),
+        ),
+        "2 queries, 3 keys, 1 head of size 4",
+    ),
+    cases=score_cases,
+    twins=(
+        Twin(
+            answers.scores_without_scaling,
+            "the division by sqrt(D) is missing: scores grow with the head size, and softmax picks only the best.",
+        ),
+        Twin(
+            answers.scores_divided_by_the_size,
+            "you divide by D; the spread of a sum of D products grows with sqrt(D) only.",
+        ),
+        Twin(answers.scores_multiplied_by_the_root, "you multiply by sqrt(D) where you should divide by it."),
+        Twin(
+            answers.scores_scaled_by_the_heads,
+            "you take the root of the number of heads; D is the last dimension of q.",
+        ),
+        Twin(
+            answers.scores_with_rows_and_columns_swapped,
+            "rows and columns are swapped: a row for each query, a column for each key.",
+        ),
+        Twin(answers.scores_with_heads_in_the_middle, "the heads come first in the result: [H, T, S]."),
+        Twin(
+            answers.scores_summed_over_heads,
+            "you add up the heads. Each head compares on its own: keep h in the result.",
+        ),
+        Twin(answers.scores_in_float32, "your answer is always float32; it should have the type of q."),
+    ),
+    right=(answers.scores_by_matmul, answers.scores_head_by_head),
+    question="A query and a key of the same head match if they point the same way. Which product measures that?",
+    steps=(
+        "For each head, each query and each key: multiply number by number and add up (a dot product over D).",
+        'torch.einsum says it in one line: the dimensions of q are "thd", of k "shd", of the result "hts".',
+        "Divide by the square root of the head size, q.shape[-1].",
+    ),
+    pieces=('torch.einsum("thd,shd->hts", q, k)', "math.sqrt(q.shape[-1])", "/", "return"),
+    why="a dot product of D random numbers has a spread of sqrt(D); dividing keeps softmax equally sharp at every D.",
+    in_engine=same_tokens,
+)
+
+WEIGHTS = Exercise(
+    id="1.2",
+    kind="C",
+    minutes=8,
+    importance="here the mask does its work, in every chapter from now on",
+    tiny=Case(
+        (
+            torch.tensor([[[1.0, 2.0, 4.0], [3.0, 3.0, 0.5], [2.0, 1.0, 1.0]]]),
+            torch.tensor([[True, True, False], [True, True, True], [False, False, False]]),
+        ),
+        "3 queries, 3 keys, the last query may see nothing",
+    ),
+    cases=weight_cases,
+    twins=(
+        Twin(
+            answers.weights_over_the_wrong_axis,
+            "each column adds up to 1 where each row should: softmax runs over the keys, the last dimension.",
+        ),
+        Twin(
+            answers.weights_with_the_mask_multiplied,
+            "you multiply the scores by the mask. A score of 0 is not hidden: exp(0) = 1 still takes a share. "
+            "A hidden score must be minus infinity.",
+        ),
+        Twin(
+            answers.weights_masked_after_softmax,
+            "you mask after softmax: the hidden keys have taken their share already, so rows add up to less than 1.",
+        ),
+        Twin(
+            answers.weights_with_nan_for_empty_rows,
+            "a row of minus infinities gives 0/0 = NaN. It should get zeros.",
+        ),
+        Twin(
+            answers.weights_with_a_large_negative_number,
+            "with a large negative number instead of minus infinity, a query that may see nothing spreads its "
+            "attention evenly over what is hidden. It should get zeros.",
+        ),
+        Twin(answers.weights_with_the_mask_turned_round, "you hide what is visible: True in the mask means may look."),
+        Twin(
+            answers.weights_with_the_mask_added_as_ones,
+            "adding True adds 1. To hide a score add minus infinity to it, and 0 to the others.",
+        ),
+        Twin(answers.weights_without_mask, "the mask is not used: hidden keys get a share."),
+        Twin(
+            answers.weights_without_exp, "you divide by the plain sum. Scores can be negative; softmax takes exp first."
+        ),
+        Twin(answers.weights_exp_without_dividing, "rows do not add up to 1: divide each row by its sum."),
+        Twin(
+            answers.weights_written_into_the_scores,
+            "a method that ends in _ writes into its tensor: use masked_fill, without _.",
+        ),
+        Twin(answers.weights_always_float32, "your answer is always float32; it should have the type of the scores."),
+    ),
+    right=(answers.weights_by_hand, answers.weights_with_nan_replaced),
+    question="After softmax a hidden key must have a share of exactly 0. Which score gives exp(score) = 0?",
+    steps=(
+        'Make a copy of the scores in which hidden places are float("-inf"): masked_fill(~mask, ...).',
+        "softmax over the keys, the last dimension.",
+        "A row that is hidden altogether comes out as NaN: find those rows with mask.any(dim=-1) and give them zeros.",
+    ),
+    why="the zeros for an empty row keep one padded or empty request from turning a whole batch into NaN.",
+    in_engine=same_tokens,
+)
+
+MIX = Exercise(
+    id="1.3",
+    kind="F",
+    minutes=6,
+    importance="the last of the three steps",
+    tiny=Case(
+        (
+            torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]], [[0.0, 1.0, 0.0], [0.0, 0.5, 0.5]]]),
+            torch.tensor([[[2.0, 4.0], [1.0, 0.0]], [[6.0, 8.0], [3.0, 2.0]], [[9.0, 9.0], [5.0, 6.0]]]),
+        ),
+        "2 heads, 2 queries, 3 keys, head size 2",
+    ),
+    cases=mix_cases,
+    twins=(
+        Twin(
+            answers.mix_with_heads_first, "the tokens come first in the result: [T, H, D]. Yours has the heads first."
+        ),
+        Twin(answers.mix_averaged, "you divide by the number of keys. The weights are shares already: their sum is 1."),
+        Twin(answers.mix_without_weights, "every value counts in full: the weights are not used."),
+        Twin(answers.mix_summed_over_heads, "you add up the heads. Each head keeps its own mix: [T, H, D]."),
+        Twin(answers.mix_with_all_heads_alike, "all heads take the values of head 0; each head has values of its own."),
+        Twin(
+            answers.mix_taking_the_best_only,
+            "you take the value with the largest share; a mix takes all of them, by share.",
+        ),
+        Twin(
+            answers.mix_reshaped_instead_of_swapped,
+            "reshape reads the numbers on in the same order and does not swap dimensions: use transpose or permute.",
+        ),
+    ),
+    right=(answers.mix_by_matmul, answers.mix_by_adding_up),
+    question="A query gives the shares 0.5, 0.5 and 0 to three keys. What is its answer, in terms of the three values?",
+    steps=(
+        "For each head and each query: multiply every key's value by its share and add up over the keys.",
+        'In letters: weights are "hts", values "shd"; s disappears, and the tokens come first in the result.',
+        "torch.einsum does both at once.",
+    ),
+    pieces=('"hts,shd->thd"', "torch.einsum", "weights, v", "return", "( , )"),
+    why="tokens first again, [T, H, D]: the heads of a token lie side by side, ready for merge_heads.",
+    in_engine=same_tokens,
+)
+
+SPLIT_HEADS = Exercise(
+    id="1.4",
+    kind="P",
+    minutes=4,
+    importance="wrong here, every head reads another head's numbers",
+    tiny=Case((torch.arange(12.0).reshape(2, 6), 3), "2 tokens, 3 heads of size 2"),
+    cases=split_cases,
+    twins=(
+        Twin(
+            answers.split_with_heads_interleaved,
+            "your heads take every num_heads-th number; a head is a run of neighbouring numbers of its token.",
+        ),
+        Twin(answers.split_with_the_two_sizes_swapped, "heads and head size are swapped: [T, num_heads, D]."),
+        Twin(
+            answers.split_across_the_tokens,
+            "your reshape starts with the heads, so one head gets numbers of several tokens. Start with x.shape[0].",
+        ),
+        Twin(
+            answers.split_with_heads_first,
+            "the tokens come first in the result: [T, num_heads, D]. Leave out the transpose.",
+        ),
+        Twin(
+            answers.split_into_tokens_by_reshape,
+            "your first dimension is the heads; a token's numbers must stay together in one row: [T, num_heads, D].",
+        ),
+    ),
+    right=(answers.split_by_stacking, answers.split_by_view),
+    question="The row of a token is head 0's numbers, then head 1's, and so on. Which numbers have to move?",
+    steps=(
+        "None has to move: the row is only read in pieces.",
+        "Keep the first dimension, the tokens.",
+        "Cut the second into num_heads pieces; -1 lets reshape work out their size.",
+    ),
+    pieces=("x.reshape(", "x.shape[0],", "num_heads,", "-1)", "return"),
+    why="heads are neighbours in memory, so cutting and merging them costs nothing: no number moves.",
+    in_engine=same_tokens,
+)
+
+REPEAT_KV = Exercise(
+    id="1.5",
+    kind="F",
+    minutes=5,
+    importance="every modern model shares KV heads",
+    tiny=Case((torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]]), 3), "2 keys, 2 KV heads, 3 repeats, head size 1"),
+    cases=repeat_cases,
+    twins=(
+        Twin(
+            answers.repeat_as_tiles,
+            "your order is 0,1,0,1,0,1. Neighbours share a KV head: 0,0,0,1,1,1 (repeat_interleave, not repeat).",
+        ),
+        Twin(answers.repeat_the_tokens, "you repeat the tokens (dim 0); the heads are dim 1."),
+        Twin(answers.repeat_the_numbers, "you repeat the numbers inside a head (dim 2); the heads are dim 1."),
+        Twin(
+            answers.repeat_up_to_so_many_heads,
+            "you take num_repeats for the number of query heads; it says how often each KV head appears.",
+        ),
+        Twin(
+            answers.repeat_in_a_dimension_of_its_own,
+            "the repeats still have a dimension of their own: join it with the heads.",
+        ),
+        Twin(
+            answers.repeat_averaging_the_heads, "all your heads are the same mean; each query head reads one KV head."
+        ),
+    ),
+    right=(answers.repeat_by_expanding, answers.repeat_by_index),
+    question="Six query heads and two KV heads: which KV head does query head 2 read, and which query head 3?",
+    steps=(
+        "Query head h reads KV head h // num_repeats: 0,0,0,1,1,1.",
+        "The heads are dimension 1 of x.",
+        "torch.repeat_interleave repeats each element in place; torch.repeat lays whole copies end to end.",
+    ),
+    pieces=("x", ".repeat_interleave(", "num_repeats,", "dim=1)", "return"),
+    why="the cache keeps the few KV heads, and they are spread out only while attention looks at them.",
+    in_engine=same_tokens,
+)
+
+CHAPTER = Chapter(1, "Attention: three small steps", (35, 45), (SCORES, WEIGHTS, MIX, SPLIT_HEADS, REPEAT_KV))
