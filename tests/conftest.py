@@ -1,0 +1,51 @@
+"""What several test files share."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every attempt to leave this machine raises, and is noted in the list, even if somebody swallows the error."""
+    attempts: list[str] = []
+    connect, connect_ex, getaddrinfo = socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo
+
+    def refuse(where: Any) -> None:
+        attempts.append(str(where))
+        raise OSError(f"the network is denied in this test: {where}")
+
+    def check(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not is_local(address[0]):
+            refuse(address)
+
+    def denied_connect(self: socket.socket, address: Any) -> None:
+        check(self, address)
+        connect(self, address)
+
+    def denied_connect_ex(self: socket.socket, address: Any) -> int:
+        check(self, address)
+        return connect_ex(self, address)
+
+    def denied_lookup(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_local(host):
+            refuse(host)
+        return getaddrinfo(host, *args, **kwargs)
+
+    monkeypatch.setattr(socket.socket, "connect", denied_connect)
+    monkeypatch.setattr(socket.socket, "connect_ex", denied_connect_ex)
+    monkeypatch.setattr(socket, "getaddrinfo", denied_lookup)
+    return attempts
+
+
+def is_local(host: Any) -> bool:
+    if host in (None, "", b"", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
