@@ -29,7 +29,7 @@ HOMES = ("torch", "math", "torch.nn.functional", "typing", "collections.abc")
 MARK = "__minicb_exercise__"
 
 
-class NotebookOnly(Exception):  # noqa: N818 - the name says what the trouble is
+class NotebookOnlyError(Exception):
     """The function uses a name that the saved file would not have."""
 
     def __init__(self, name: str) -> None:
@@ -127,9 +127,10 @@ def _body(node: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def standalone(attempt: Attempt) -> str:
-    """The text of a file that defines this function and imports what it uses; NotebookOnly if it cannot."""
+    """The text of a file that defines this function and imports what it uses; NotebookOnlyError if it cannot."""
     known = _namespace(attempt.function)
-    imports = sorted({line for name in global_names(attempt.source) if (line := _import_line(attempt, name, known))})
+    found = {line for name in global_names(attempt.source) if (line := _import_line(attempt, name, known))}
+    imports = sorted(found, key=lambda line: (line.startswith("from"), line))
     return "\n".join([*imports, "", "", attempt.source] if imports else [attempt.source])
 
 
@@ -170,7 +171,7 @@ def _import_line(attempt: Attempt, name: str, known: Mapping[str, Any]) -> str |
         for spelled in (original, name):
             if home != "__main__" and getattr(sys.modules.get(home or ""), spelled, None) is value:
                 return _from(str(home), spelled, name)
-    raise NotebookOnly(name)
+    raise NotebookOnlyError(name)
 
 
 def _from(module: str, original: str, name: str) -> str:

@@ -22,15 +22,15 @@ from minicb import seams
 from minicb.course import work
 from minicb.course.attempt import (
     Attempt,
-    NotebookOnly,
+    NotebookOnlyError,
     attempt_from_source,
     is_blank,
     standalone,
     workbench,
 )
 from minicb.course.compare import Difference, difference
-from minicb.course.report import CheckFailed, Report, blank_report, report, success, wrapped
-from minicb.course.spec import Case, Dice, Exercise, Mismatch, find
+from minicb.course.report import CheckFailedError, Report, blank_report, report, success, wrapped
+from minicb.course.spec import Case, Dice, Exercise, MismatchError, find
 from minicb.course.trial import LIMIT_S, Outcome, TooLong, attempt_call, describe, learner_line, limited
 
 NUM_CASES = 20
@@ -46,7 +46,7 @@ def check(id: str) -> Report:
         seams.install(id, clean.attempt.function)
     print(found)
     if not found.ok and os.environ.get("MINICB_STRICT") == "1":
-        raise CheckFailed(str(found))
+        raise CheckFailedError(str(found))
     return found
 
 
@@ -68,7 +68,7 @@ def examine(exercise: Exercise, attempt: Attempt | None) -> tuple[Report, Clean 
             return trouble, None
         try:
             text = standalone(attempt)
-        except NotebookOnly as error:
+        except NotebookOnlyError as error:
             return report(exercise, "stopped", str(error)), None
         clean = Clean(text, attempt_from_source(exercise.id, text))
         trouble = probe(exercise, clean.attempt)
@@ -210,7 +210,7 @@ def _in_engine(exercise: Exercise, attempt: Attempt) -> str | Report:
             return str(limited(exercise.in_engine, ENGINE_LIMIT_S))
     except KeyboardInterrupt:
         raise
-    except Mismatch as error:
+    except MismatchError as error:
         return report(exercise, "wrong", f"right on its own, but not in the engine: {error}")
     except BaseException as error:
         details = ["On its own it was right: this was in the engine."]

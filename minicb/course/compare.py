@@ -116,11 +116,11 @@ def _mappings(yours: Mapping[Any, Any], expected: Mapping[Any, Any], where: str)
 def _parts(value: Any) -> Mapping[Any, Any] | None:
     """The named parts of a dict, a dataclass or a plain object; None for a value that is one piece."""
     if isinstance(value, Mapping):
-        return value
+        return dict(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if type(value).__module__.startswith("minicb.") and hasattr(value, "__dict__"):
-        return vars(value)
+        return dict(vars(value))
     return None
 
 

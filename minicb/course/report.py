@@ -22,7 +22,7 @@ MARKS = {"blank": "[ ]", "stopped": "[!]", "wrong": "[x]", "ok": "[ok]"}
 Status = Literal["blank", "stopped", "wrong", "ok"]
 
 
-class CheckFailed(AssertionError):  # noqa: N818 - reads as what happened
+class CheckFailedError(AssertionError):
     """Raised by `check` under MINICB_STRICT=1 only."""
 
 

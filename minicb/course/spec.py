@@ -59,7 +59,7 @@ class Exercise:
     cases: 20 or more further cases from seeded dice: lengths 0, 1 and uneven, both float types
     mutates: indices of arguments that the function is meant to change; all others must stay as they are
     pieces: what the third hint shuffles, if not the lines of the reference (for one-line answers)
-    in_engine: run at last with the learner's function installed; returns what was shown, raises Mismatch
+    in_engine: run at last with the learner's function installed; returns what was shown, raises MismatchError
     """
 
     id: str
@@ -105,7 +105,7 @@ class Chapter:
     exercises: tuple[Exercise, ...]
 
 
-class Mismatch(Exception):  # noqa: N818 - the name says what the trouble is
+class MismatchError(Exception):
     """The learner's function is right on its own but not inside the engine; the text says what differed."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from minicb import seams
-from minicb.course.spec import Mismatch
+from minicb.course.spec import MismatchError
 from minicb.engine import Engine
 from minicb.model import Model
 from minicb.sampling import SamplingParams
@@ -24,7 +24,7 @@ Answers = dict[str, tuple[int, ...]]
 
 
 def same_tokens() -> str:
-    """Run the three requests alone and together; Mismatch if any token differs from the reference's."""
+    """Run the three requests alone and together; MismatchError if any token differs from the reference's."""
     expected = alone_by_reference()
     for name in PROMPTS:
         _compare({name: expected[name]}, run({name: PROMPTS[name]}, budget=4), "alone")
@@ -59,7 +59,7 @@ def run(prompts: Mapping[str, Sequence[int]], budget: int) -> Answers:
             if event.output is None:
                 continue
             if event.output.error:
-                raise Mismatch(f"request {event.request_id} ended with {event.output.error}")
+                raise MismatchError(f"request {event.request_id} ended with {event.output.error}")
             answers[event.request_id] = event.output.token_ids
     return answers
 
@@ -68,4 +68,4 @@ def _compare(expected: Answers, yours: Answers, how: str) -> None:
     for name, right in expected.items():
         if yours[name] != right:
             said, wanted = " ".join(map(str, yours[name])), " ".join(map(str, right))
-            raise Mismatch(f"request {name}, {how}, got the tokens {said} instead of {wanted}.")
+            raise MismatchError(f"request {name}, {how}, got the tokens {said} instead of {wanted}.")

@@ -126,6 +126,9 @@ CHUNK_MASK = Exercise(
             "there is no column for the cached keys: one column for each of the num_keys keys, old ones first.",
         ),
         Twin(
+            answers.chunk_counted_from_the_end, "with 0 queries [-0:] takes everything: count from the front instead."
+        ),
+        Twin(
             answers.chunk_with_keys_as_rows,
             "rows and columns are swapped: a row for each query, a column for each key.",
         ),

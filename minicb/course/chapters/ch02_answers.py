@@ -107,6 +107,12 @@ def chunk_with_keys_as_rows(num_queries, num_keys):
     return key_pos[:, None] <= query_pos[None, :]
 
 
+def chunk_counted_from_the_end(num_queries, num_keys):
+    query_pos = torch.arange(num_keys)[-num_queries:]
+    key_pos = torch.arange(num_keys)
+    return key_pos[None, :] <= query_pos[:, None]
+
+
 def chunk_by_tril(num_queries, num_keys):
     return torch.ones(num_queries, num_keys, dtype=torch.bool).tril(num_keys - num_queries)
 
