@@ -21,6 +21,10 @@ from typing import Protocol, cast
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("download", "fetch the default model once (93 MB) into your cache"),
     ("doctor", "say whether everything that minicb needs is here"),
+    ("progress", "show the engine's parts, and which of them are yours"),
+    ("mine", "list or show what you have written in the course"),
+    ("reset", "start an exercise afresh; what you had is kept aside"),
+    ("export", "write your own functions into one file"),
 )
 
 ABOUT = """\
