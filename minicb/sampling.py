@@ -87,6 +87,10 @@ class SamplingParams:
     def penalised(self) -> bool:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
+    @property
+    def filtered(self) -> bool:
+        return self.top_k != 0 or self.top_p != 1.0 or self.min_p != 0.0
+
 
 def check_number(name: str, value: float, low: float, high: float, *, above: bool = False, whole: bool = False) -> None:
     """ValueError unless low <= value <= high (low < value if `above`), finite, and an int if `whole`."""
@@ -180,8 +184,18 @@ def draw(logits: Tensor, requests: Sequence[Request]) -> Tensor:
     device, params = logits.device, [request.params for request in requests]
     u = torch.tensor([uniform(r.seed, len(r.tokens)) for r in requests], dtype=torch.float64).to(device, torch.float32)
     logits = logits / torch.tensor([p.temperature for p in params], device=device)[:, None]
-    if all(p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0 for p in params):
-        return pick(torch.softmax(logits, dim=-1), u)
+    tokens = pick(torch.softmax(logits, dim=-1), u)
+    # Only the rows that ask for it: which token a number means depends on the order in which the tokens stand.
+    filtered = [row for row, p in enumerate(params) if p.filtered]
+    if filtered:
+        rows = torch.tensor(filtered, device=device)
+        tokens = tokens.index_copy(0, rows, draw_filtered(logits[rows], [params[row] for row in filtered], u[rows]))
+    return tokens
+
+
+def draw_filtered(logits: Tensor, params: Sequence[SamplingParams], u: Tensor) -> Tensor:
+    """The same among the tokens that top-k leaves, and of these top-p and min-p; the likeliest stands first."""
+    device = logits.device
     ordered, ids = logits.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(ordered.shape[-1], device=device)
     top_k = torch.tensor([p.top_k or ordered.shape[-1] for p in params], device=device)[:, None]
