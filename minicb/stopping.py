@@ -16,28 +16,32 @@ HALF = "\ufffd"  # what a decoder prints for bytes that do not make a character
 class Detokeniser:
     """Decode a growing list of ids piece by piece, in the context of the ids just before."""
 
-    __slots__ = ("context", "decode", "ids", "shown")
+    __slots__ = ("context", "decode", "given", "ids", "whole")
 
     def __init__(self, decode: Decode) -> None:
         self.decode = decode
         self.ids: list[int] = []
         self.context = 0  # decoding starts here, so that a piece keeps its leading space
-        self.shown = 0  # ids before this are in the text already
+        self.whole = 0  # ids before this end with a whole character
+        self.given = 0  # characters of the text from `context` on that were given out
 
     def push(self, token_id: int) -> str:
-        """The text that this id completes; "" while a character is still in pieces."""
+        """The text that this id completes, but for a character at its end that is still in pieces."""
         self.ids.append(token_id)
-        before, after = self.decode(self.ids[self.context : self.shown]), self.decode(self.ids[self.context :])
-        if after.endswith(HALF):
-            return ""
-        self.context, self.shown = self.shown, len(self.ids)
-        return after[len(before) :]
+        text = self.decode(self.ids[self.context :])
+        end = len(text.rstrip(HALF))
+        piece = text[self.given : end]
+        self.given = max(self.given, end)
+        if end == len(text):
+            self.context, self.whole = self.whole, len(self.ids)
+            self.given = len(self.decode(self.ids[self.context : self.whole]))
+        return piece
 
     def flush(self) -> str:
         """What is still held: the cut-off bytes of a last character, once, as the decoder prints them."""
-        before, after = self.decode(self.ids[self.context : self.shown]), self.decode(self.ids[self.context :])
-        self.context = self.shown = len(self.ids)
-        return after[len(before) :]
+        text, given = self.decode(self.ids[self.context :]), self.given
+        self.given = max(given, len(text))
+        return text[given:]
 
 
 class StopChecker:
@@ -56,10 +60,11 @@ class StopChecker:
 
         armed: False before `min_tokens` are reached: the text then counts as written, and matches no stop.
         """
-        longest = max(map(len, self.stops), default=0)
-        start = max(0, len(self.text) - longest + 1)  # a match must end in the new piece
+        before = len(self.text)
         self.text += self.detokeniser.push(token_id)
-        found = [(at, stop) for stop in self.stops if (at := self.text.find(stop, start)) >= 0]
+        # A match must end in the new piece: an earlier one was passed by before `min_tokens`, and has been shown.
+        starts = ((max(0, before - len(stop) + 1), stop) for stop in self.stops)
+        found = [(at, stop) for start, stop in starts if (at := self.text.find(stop, start)) >= 0]
         if not found or not armed:
             return None
         at, stop = min(found)  # the earliest in the text; of those the shorter
