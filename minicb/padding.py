@@ -65,7 +65,9 @@ class PaddedAttention:
     def bind(self, batch: Batch, cache: KVCache) -> Attend:
         rows, width, longest = len(batch.kv_len), batch.max_new, batch.max_kv
         steps = torch.arange(longest, device=batch.tokens.device)
-        slots = (batch.page_table[:, :1].long() * cache.page_size + steps).flatten()  # [B*K]
+        # Beyond its own context a row repeats its newest key: a hidden NaN times a weight of 0 is still NaN.
+        own = torch.minimum(steps, batch.kv_len[:, None] - 1)  # [B, K]
+        slots = (batch.page_table[:, :1].long() * cache.page_size + own).flatten()  # [B*K]
         positions = batch.positions.view(rows, width)
 
         def attend_layer(layer: int, window: int | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class Group:
     """Requests that are computed by one SDPA call. n requests, each with m queries and up to K keys."""
 
     rows: Tensor | slice  # of the step's ragged row: n*m
-    slots: Tensor  # int64 [n*K], the tail of a shorter row points at its own first page
+    slots: Tensor  # int64 [n*K], the tail of a shorter row repeats its own newest key
     q_pos: Tensor  # int64 [n, m]
     num_keys: int
     mask: Tensor | None  # bool [n, 1, m, K]; None where every query sees every key
@@ -92,9 +92,10 @@ def make_group(batch: Batch, members: list[int], page_size: int, starts: list[in
     num_keys = max(context[i] for i in members)
     lengths = [context[i] for i in members]
     steps = torch.arange(num_keys, device=device)
-    pages = batch.page_table[members].long()
-    slots = pages.gather(1, (steps // page_size).clamp(max=pages.shape[1] - 1).expand(len(members), -1))
-    slots = slots * page_size + steps % page_size
+    # A shorter row's tail must not reach beyond its context: a hidden slot may hold a NaN that somebody left there,
+    # and 0 times NaN is NaN.
+    own = torch.minimum(steps, batch.kv_len[members, None] - 1)  # [n, K]
+    slots = batch.page_table[members].long().gather(1, own // page_size) * page_size + own % page_size
     first, end = starts[members[0]], starts[members[0] + 1]
     if end - first > 1:  # one request with a chunk
         rows: Tensor | slice = slice(first, end)
