@@ -7,9 +7,11 @@ This module does not know what a tensor of weights is; `weights.py` reads those.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +53,31 @@ def find_checkpoint(name: str | os.PathLike[str] | None) -> Path:
         raise ValueError(f"no model folder {name}: give an existing folder or a hub name such as org/model")
     from huggingface_hub import snapshot_download  # comes with transformers
 
-    wanted = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
+    wanted = ["*.json", "model*.safetensors", "*.jinja", "tokenizer.model"]
     try:
-        return Path(snapshot_download(str(name), allow_patterns=wanted, local_files_only=True))
+        folder = Path(snapshot_download(str(name), allow_patterns=wanted, local_files_only=True))
+        weight_files(folder)  # an earlier download may have stopped half-way
+        return folder
     except Exception:  # not cached yet; the second try says why it fails
         try:
             return Path(snapshot_download(str(name), allow_patterns=wanted))
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ValueError(f"cannot fetch {name} from the hub: {reason}") from error
+            raise ValueError(f"cannot fetch {name} from the hub: {first_line(error)}") from error
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that make up a checkpoint. Raises ValueError if one of them is missing.
+
+    Some folders hold the same weights a second time under another name; only what the index lists is read.
+    """
+    index, whole = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    files = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors")) or [whole]
+    if index.is_file():
+        files = [folder / name for name in sorted(set(json.loads(index.read_bytes())["weight_map"].values()))]
+    for file in files:
+        if not file.is_file():
+            raise ValueError(f"{file} is missing: minicb reads weights from safetensors files only")
+    return files
 
 
 def convert_gguf(gguf: Path, folder: Path) -> None:
@@ -68,9 +86,8 @@ def convert_gguf(gguf: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     source = {"gguf_file": gguf.name, "local_files_only": True}
-    plain = GgufConfig(dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(
-        str(gguf.parent), dtype=torch.float32, quantization_config=plain, **source
+        str(gguf.parent), dtype=torch.float32, quantization_config=GgufConfig(dequantize=True), **source
     )
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(str(gguf.parent), **source).save_pretrained(folder)
@@ -80,22 +97,46 @@ def read_config(folder: Path) -> ModelConfig:
     """The decoder that this checkpoint describes. Raises ValueError for anything that minicb does not compute."""
     from transformers import AutoConfig, GenerationConfig
 
-    config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    ends = ids_of(getattr(config, "eos_token_id", None))
-    if (folder / "generation_config.json").is_file():
-        generation = GenerationConfig.from_pretrained(str(folder), local_files_only=True)
-        ends |= ids_of(generation.eos_token_id)
+    with one_line(f"the config in {folder}"):
+        raw = json.loads((folder / "config.json").read_bytes())
+        check_kind(raw.get("model_type"))  # before transformers, which may not know the kind at all
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        ends = ids_of(getattr(config, "eos_token_id", None))
+        if (folder / "generation_config.json").is_file():
+            ends |= ids_of(GenerationConfig.from_pretrained(str(folder), local_files_only=True).eos_token_id)
     return adapt_config(config, ends)
+
+
+@contextmanager
+def one_line(what: str) -> Iterator[None]:
+    """Inside, whatever a library raises becomes one line that says what could not be read, and why."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"cannot read {what}: {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    """An error's message in one line, however many it has; long ones are cut."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def check_kind(kind: str | None) -> None:
+    if kind not in ARCHITECTURES:
+        raise ValueError(f"model_type {kind!r} is not supported: minicb computes {', '.join(ARCHITECTURES)}")
 
 
 def adapt_config(config: Any, end_ids: frozenset[int] = frozenset()) -> ModelConfig:
     """Translate a transformers config object; both spellings of every attribute that moved are read here."""
     kind = config.model_type
-    if kind not in ARCHITECTURES:
-        raise ValueError(f"model_type {kind!r} is not supported: minicb computes {', '.join(ARCHITECTURES)}")
+    check_kind(kind)
     if (act := config.hidden_act) != "silu":
         raise ValueError(f"hidden_act {act!r} is not supported: only 'silu' is")
     heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    if heads % kv_heads:
+        raise ValueError(f"num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}")
     own_bias = bool(getattr(config, "attention_bias", False))
     return ModelConfig(
         vocab_size=config.vocab_size,
@@ -103,7 +144,7 @@ def adapt_config(config: Any, end_ids: frozenset[int] = frozenset()) -> ModelCon
         intermediate_size=config.intermediate_size,
         num_layers=config.num_hidden_layers,
         num_heads=heads,
-        num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        num_kv_heads=kv_heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         rope=read_rope(config),
         max_position_embeddings=config.max_position_embeddings,
@@ -127,6 +168,8 @@ def read_rope(config: Any) -> RopeConfig:
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
     if kind not in ("default", "linear", "llama3"):
         raise ValueError(f"rope type {kind!r} is not supported: minicb computes default, linear and llama3")
+    if (part := scaling.get("partial_rotary_factor") or 1.0) != 1.0:
+        raise ValueError(f"partial_rotary_factor {part} is not supported: minicb rotates whole heads")
     if kind == "default":
         return RopeConfig(float(theta))
     if kind == "linear":
@@ -168,15 +211,17 @@ class Tokenizer:
     def load(cls, folder: Path) -> Tokenizer:
         from transformers import AutoTokenizer
 
-        return cls(AutoTokenizer.from_pretrained(str(folder), local_files_only=True))
+        if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+            raise ValueError(f"{folder} holds no tokenizer.json: copy the checkpoint's tokenizer files there too")
+        with one_line(f"the tokenizer in {folder}"):
+            return cls(AutoTokenizer.from_pretrained(str(folder), local_files_only=True))
 
     def encode(self, text: str) -> list[int]:
         return flat_ids(self.inner(text))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text without the special tokens; bytes of a cut-off character show as U+FFFD."""
-        text = self.inner.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return str(text)
+        return str(self.inner.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def chat(self, messages: Sequence[Message]) -> list[int]:
         """Chat messages, each with `role` and `content`, as the ids that ask the model for the next answer.
@@ -185,7 +230,7 @@ class Tokenizer:
         """
         for i, message in enumerate(messages):
             for key in ("role", "content"):
-                if not isinstance(message.get(key), str):
+                if not isinstance(message, Mapping) or not isinstance(message.get(key), str):
                     raise ValueError(f"chat message {i} has no {key}: give a dict with role and content, both text")
         if not getattr(self.inner, "chat_template", None):
             raise ValueError("this model has no chat template: give plain text or token ids")

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from minicb.checkpoint import Tokenizer, find_checkpoint, read_config
+from minicb.checkpoint import Tokenizer, find_checkpoint, read_config, weight_files
 from minicb.model import Model, ModelConfig, RopeConfig
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -62,11 +62,8 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Every tensor of the folder's safetensors files, by its name; read lazily from disk."""
     from safetensors import SafetensorError, safe_open
 
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ValueError(f"{folder} holds no .safetensors file: minicb reads no other weight format")
     tensors: dict[str, Tensor] = {}
-    for file in files:
+    for file in weight_files(folder):
         try:
             with safe_open(str(file), framework="pt") as opened:
                 tensors.update({name: opened.get_tensor(name) for name in opened.keys()})  # noqa: SIM118
@@ -107,31 +104,44 @@ def build(config: ModelConfig, tensors: Mapping[str, Tensor], device: torch.devi
     head = left.get("lm_head.weight")
     if config.tied_head and head is not None:
         # A file with a head of its own is believed: tying it to the embedding would be silently wrong.
-        if torch.equal(head, left["model.embed_tokens.weight"]):
+        if torch.equal(head, left.get("model.embed_tokens.weight", head)):
             del left["lm_head.weight"]
         else:
             config = replace(config, tied_head=False)
+    with torch.device("meta"):  # no memory and no random numbers for parameters that are replaced at once
+        model = Model(config)
+    wanted = {name: tuple(p.shape) for name, p in model.named_parameters(remove_duplicate=False)}
     state: dict[str, Tensor] = {}
     for ours, theirs in checkpoint_names(config):
-        missing = [name for name in theirs if name not in left]
-        if missing:
-            raise ValueError(f"the checkpoint lacks {missing[0]}")
-        state[ours] = torch.cat([left.pop(name).to(device, dtype) for name in theirs])
+        parts = [take(left, name) for name in theirs]
+        shapes = split_shape(config, wanted[ours], len(parts))
+        for name, part, shape in zip(theirs, parts, shapes, strict=True):
+            if part.shape != shape:
+                raise ValueError(f"{name} has shape {tuple(part.shape)}, the config asks for {shape}")
+        state[ours] = torch.cat([part.to(device, dtype) for part in parts])
     left = {name: t for name, t in left.items() if not name.endswith("rotary_emb.inv_freq")}  # derived, not learnt
     if left:
         raise ValueError(f"the checkpoint holds {min(left)}, which this architecture does not use")
     if config.tied_head:
         state["head.weight"] = state["embed.weight"]
-    with torch.device("meta"):  # no memory and no random numbers for parameters that are replaced at once
-        model = Model(config)
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if parameter.shape != state[name].shape:
-            found, wanted = tuple(state[name].shape), tuple(parameter.shape)
-            raise ValueError(f"{name} has shape {found}, the config asks for {wanted}")
     model.load_state_dict(state, assign=True)
     if config.tied_head:
         model.head.weight = model.embed.weight
     return model.requires_grad_(False).eval()
+
+
+def take(left: dict[str, Tensor], name: str) -> Tensor:
+    if name not in left:
+        raise ValueError(f"the checkpoint lacks {name}")
+    return left.pop(name)
+
+
+def split_shape(config: ModelConfig, joined: tuple[int, ...], num_parts: int) -> list[tuple[int, ...]]:
+    """The shapes of the parts that are joined row-wise: one, gate and up, or q, k and v."""
+    rows = [joined[0] // num_parts] * num_parts
+    if num_parts == 3:  # checked one by one: a k too long and a v too short would join without complaint
+        rows = [heads * config.head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
+    return [(n, *joined[1:]) for n in rows]
 
 
 def random_model(
