@@ -11,8 +11,9 @@ Letters: M rows that somebody reads, V vocabulary.
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,15 @@ class SamplingParams:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        for name in ("stop", "stop_token_ids"):
+            value = getattr(self, name)
+            several = () if value is None else (value,) if isinstance(value, str) else value
+            if not isinstance(several, Iterable):
+                raise ValueError(f"{name} must be a list, not {value!r}")
+            object.__setattr__(self, name, tuple(several))
+        for name in ("include_stop_str_in_output", "ignore_eos"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}")
         for name, low, high in (
             ("temperature", 0.0, math.inf), ("top_k", 0, math.inf), ("min_p", 0.0, 1.0),
             ("presence_penalty", -2.0, 2.0), ("frequency_penalty", -2.0, 2.0), ("min_tokens", 0, math.inf),
@@ -69,15 +77,17 @@ class SamplingParams:
             check_number(name, getattr(self, name), low, high, whole=isinstance(low, int))
         check_number("top_p", self.top_p, 0.0, 1.0, above=True)
         check_number("repetition_penalty", self.repetition_penalty, 0.0, math.inf, above=True)
-        for name, least in (("max_tokens", 1), ("seed", -(2**63)), ("logprobs", 0)):
+        for name, least, most in (
+            ("max_tokens", 1, math.inf), ("logprobs", 0, math.inf), ("seed", -(2**63), 2**64 - 1),
+        ):  # fmt: skip
             if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), least, 2**64, whole=True)
+                check_number(name, getattr(self, name), least, most, whole=True)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens {self.min_tokens} is more than max_tokens {self.max_tokens}")
         if not all(isinstance(text, str) and text for text in self.stop):
-            raise ValueError("stop must be texts that are not empty")
-        if not all(isinstance(i, int) for i in self.stop_token_ids):
-            raise ValueError("stop_token_ids must be whole numbers")
+            raise ValueError(f"stop must be texts that are not empty, not {self.stop!r}")
+        if not all(isinstance(i, int) and not isinstance(i, bool) for i in self.stop_token_ids):
+            raise ValueError(f"stop_token_ids must be whole numbers, not {self.stop_token_ids!r}")
 
     @property
     def greedy(self) -> bool:
@@ -96,9 +106,9 @@ def check_number(name: str, value: float, low: float, high: float, *, above: boo
     """ValueError unless low <= value <= high (low < value if `above`), finite, and an int if `whole`."""
     kinds = (int,) if whole else (int, float)
     inside = isinstance(value, kinds) and not isinstance(value, bool) and low <= value <= high
-    if not inside or (above and value == low) or math.isinf(value):
-        kind = "a whole number" if whole else "a number"
-        bound = f"{'above' if above else 'of at least'} {low:g}" + (f" and at most {high:g}" if high < 2**63 else "")
+    if not inside or (above and value == low) or not (whole or value <= sys.float_info.max):
+        kind = "a whole number" if whole else "a finite number"
+        bound = f"{'above' if above else 'of at least'} {low}" + (f" and at most {high}" if high < math.inf else "")
         raise ValueError(f"{name} must be {kind} {bound}, not {value!r}")
 
 
@@ -144,11 +154,14 @@ def sample_rows(logits: Tensor, requests: Sequence[Request]) -> list[Sampled]:
     """Choose a token for every row, or raise if any row cannot be."""
     if not logits.amax(dim=-1).isfinite().all():
         raise FloatingPointError("the model's logits are not finite")
-    raw, changed = logits, False
-    for row, request in enumerate(requests):
-        if request.params.penalised or request.params.min_tokens > request.num_output_tokens:
-            logits, changed = (logits if changed else logits.float().clone()), True
-            adjust(logits[row], request)
+    raw = logits
+    changed = [i for i, r in enumerate(requests) if r.params.penalised or r.params.min_tokens > r.num_output_tokens]
+    if changed:
+        logits = logits.float().clone()
+        for row in changed:
+            adjust(logits[row], requests[row])
+        if not logits.amax(dim=-1).isfinite().all():
+            raise FloatingPointError("no token is left that could be sampled")
     tokens = greedy_pick(logits)
     drawn = [row for row, request in enumerate(requests) if not request.params.greedy]
     if drawn:
