@@ -121,15 +121,15 @@ class Request:
             self.status = Status.FINISHED
 
     def last_words(self) -> str:
-        """For an end without a token: the text that was held back, if it can be made at all."""
+        """For an end that was not expected: the text that was held back, as far as it can be made at all."""
         try:
             return self.checker.finish(stopped=False)
         except Exception:  # the error that ended this request is already its cause
-            return ""
+            return self.checker.finish(stopped=True)
 
     def fail(self, error: Exception, now: float) -> None:
         """End this request alone, with the cause; an answer whose last text could not be made has failed too."""
-        self.error = f"{type(error).__name__}: {error}"
+        self.error, self.stop_reason = f"{type(error).__name__}: {error}", None
         self.finish_reason, self.finished_s, self.status = "error", now, Status.FINISHED
 
 
@@ -153,6 +153,10 @@ def open_request(
 ) -> Request:
     """A request that is sure to fit. Raises `RefusedError`, naming the field and the limit, for one that is not."""
     room, vocab = limits.max_model_len, limits.vocab_size
+    if not isinstance(params, SamplingParams):
+        raise RefusedError(f"params must be SamplingParams, not {type(params).__name__}")
+    if not isinstance(prompt, Sequence) or isinstance(prompt, (str, bytes)):
+        raise RefusedError(f"prompt must be a list of token ids, not {type(prompt).__name__}")
     if not prompt:
         raise RefusedError("prompt is empty: give at least one token")
     for name, ids in (("prompt", prompt), ("stop_token_ids", params.stop_token_ids)):

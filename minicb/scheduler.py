@@ -144,4 +144,4 @@ def take_safely(request: Request, sampled: Sampled, now: float) -> str:
         return request.take(sampled, now)
     except Exception as error:
         request.fail(error, now)
-        return ""
+        return request.last_words()
