@@ -116,7 +116,8 @@ class Engine:
 
     @property
     def has_unfinished_requests(self) -> bool:
-        return bool(self.requests)
+        """Is there anything left to compute, or to hand out?"""
+        return bool(self.requests or self.outbox)
 
     def add_request(
         self, prompt: Sequence[int], params: SamplingParams | None = None, request_id: str | None = None
@@ -159,7 +160,8 @@ class Engine:
             logits = self.model.logits(hidden[batch.sample_at])  # only the rows somebody will read
             sampled = sample(logits, plan.sampled)  # per-request parameters
         except Exception as error:
-            self.fail(error)
+            with uninterrupted():
+                self.fail(error)
             raise
         with uninterrupted():
             self.commit(plan, sampled, began)  # advance, finish, free
@@ -191,17 +193,18 @@ class Engine:
         return Event(request.request_id, token, text, make_output(request))
 
     def fail(self, error: Exception) -> None:
-        """A fault of the loop: every request ends with its cause. Their outputs wait in `lost`."""
+        """A fault of the loop: every request ends with its cause; their last events wait for `collect`."""
         now = self.clock()
-        for request in self.requests.values():
+        for request in list(self.requests.values()):
             request.fail(error, now)
+            self.outbox.append(self.farewell(request, None, ""))
         self.scheduler.clear()
         self.failure = error
 
     @property
     def lost(self) -> dict[str, RequestOutput]:
-        """After a fault of the loop: the output of each request that it ended."""
-        return {name: make_output(request) for name, request in self.requests.items()} if self.failure else {}
+        """After a fault of the loop: the output of each request that it ended, until `collect` or `reset`."""
+        return {e.request_id: e.output for e in self.outbox if e.output is not None} if self.failure else {}
 
     def must_be_healthy(self) -> None:
         if self.failure is not None:

@@ -126,15 +126,17 @@ class LLM:
             try:
                 events = self.engine.step()
             except Exception as error:
-                for name, output in self.engine.lost.items():
-                    if name in self.mail:
-                        self.mail[name].append(Event(name, None, "", output))
+                self.deliver(self.engine.collect())
                 raise EngineDeadError(f"the engine stopped ({type(error).__name__}: {error})") from error
-            for event in events:
-                if event.request_id in self.mail:
-                    self.mail[event.request_id].append(event)
+            self.deliver(events)
             if not box and request_id not in self.engine.requests:
                 raise EngineDeadError(f"request {request_id!r} is not in the engine any more: it was aborted or reset")
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Each event to its own mailbox; those of a reader who has left are dropped."""
+        for event in events:
+            if event.request_id in self.mail:
+                self.mail[event.request_id].append(event)
 
     def drop(self, request_id: str) -> None:
         """Forget a request; end it if it still runs."""
