@@ -99,8 +99,8 @@ def contrast(color: str, other: str) -> float:
 
 
 def ink_on(color: str) -> str:
-    """White or ink, whichever is read better on this colour."""
-    return max(("#FFFFFF", LIGHT.ink), key=lambda text: contrast(color, text))
+    """White on the deep colours, ink on the others. The limit keeps white on green, which ink would muddy."""
+    return "#FFFFFF" if contrast(color, "#FFFFFF") >= 3.3 else LIGHT.ink
 
 
 def letter(color: str, theme: Theme = LIGHT) -> str:

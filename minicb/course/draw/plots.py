@@ -38,7 +38,7 @@ def draw_bars(
     """
     wasted = wasted or {}
     shown = {name: f"{value:,.{digits}f}" for name, value in values.items()}
-    data = data or ", ".join(f"{name} {number}" for name, number in shown.items()) + (f" {unit}" if unit else "")
+    data = data or "; ".join(f"{name}: {number}" for name, number in shown.items()) + (f" {unit}" if unit else "")
     canvas = Canvas(width, theme)
     top = canvas.header(title, data) + (16 if limit else 0)
     left = MARGIN + round(max(text_width(name, TEXT_PT) for name in values)) + 10
@@ -86,7 +86,7 @@ def draw_lines(
 
     series: {name: (xs, ys)}   x_label, y_label: with units   limit: a y value and its name
     """
-    data = data or "; ".join(f"{name} {ys[0]:g} to {ys[-1]:g}" for name, (_, ys) in series.items())
+    data = data or "; ".join(f"{name}: from {ys[0]:.4g} to {ys[-1]:.4g}" for name, (_, ys) in series.items())
     hues = {name: (colors or {}).get(name, HUES[i % len(HUES)]) for i, name in enumerate(series)}
     canvas = Canvas(width, theme)
     top = canvas.header(title, data)

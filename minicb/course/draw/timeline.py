@@ -96,24 +96,25 @@ def draw_timeline(
     """
     named = dict(steps) if isinstance(steps, Mapping) else {"": steps}
     all_runs = {name: read_steps(records) for name, records in named.items()}
-    order = list(order) or _appearance(all_runs.values())
+    rows = list(order) or _appearance(all_runs.values())
     longest = max(1, *map(len, all_runs.values()))
-    label = max((text_width(name, SMALL_PT, bold=True) for name in order), default=0)
-    width = width or (HALF if longest <= 12 and len(order) <= 6 else FULL)
+    label = max((text_width(name, SMALL_PT, bold=True) for name in rows), default=0)
+    width = width or (HALF if longest <= 12 and len(rows) <= 6 else FULL)
     counts = [e.num_new for run in all_runs.values() for step in run for e in step.entries]
     widest = text_width(str(max(counts, default=0)), SMALL_PT) + 3
-    scale = _scale(width, label, longest, len(order), len(all_runs), widest)
+    scale = _scale(width, label, longest, len(rows), len(all_runs), widest)
     canvas = Canvas(width, theme)
+    hues = {name: hue(name, order) for name in rows}
     lines = {name: count_slots(run) for name, run in all_runs.items()}
     data = data or "; ".join(f"{name}: {line}" if name else line for name, line in lines.items())
     y = canvas.header(title, data if len(all_runs) == 1 else "")
     for name, run in all_runs.items():
         if name:
             y = _name_run(canvas, name, lines[name], y)
-        y = _draw_run(canvas, scale, run, order, y, ended=len(all_runs) > 1) + (14 if name else 0)
+        y = _draw_run(canvas, scale, run, hues, y, ended=len(all_runs) > 1) + (20 if name else 0)
     y = _axis(canvas, scale, longest, y + (0 if len(all_runs) > 1 else 6))
     y = canvas.key(scale.left, y, _key(all_runs.values(), theme))
-    return canvas.picture(y, data, f"{title}: a timeline of {len(order)} requests, a column a step; {data}.")
+    return canvas.picture(y, data, f"{title}: a timeline of {len(rows)} requests, a column a step; {data}.")
 
 
 def _appearance(all_runs: Iterable[list[Step]]) -> list[str]:
@@ -141,7 +142,7 @@ def count_slots(run: Sequence[Step]) -> str:
     padding = sum(entry.padding for step in run for entry in step.entries)
     slots = useful + padding
     share = f" ({round(100 * padding / slots)} %)" if padding else ""
-    return f"{len(run)} steps, {slots} token slots, {padding} padding{share}"
+    return f"{len(run)} steps, {slots:,} token slots, {padding:,} padding{share}"
 
 
 def lane(run: Sequence[Step], name: str) -> list[Cell | None]:
@@ -169,12 +170,13 @@ def _name_run(canvas: Canvas, name: str, line: str, y: float) -> float:
     return y + 20
 
 
-def _draw_run(canvas: Canvas, scale: Scale, run: Sequence[Step], order: Sequence[str], y: float, ended: bool) -> float:
+def _draw_run(
+    canvas: Canvas, scale: Scale, run: Sequence[Step], hues: Mapping[str, str], y: float, ended: bool
+) -> float:
     theme = canvas.theme
-    for row, name in enumerate(order):
+    for row, (name, color) in enumerate(hues.items()):
         top = y + row * scale.pitch
         middle = top + scale.height / 2 + 0.5
-        color = hue(name, order)
         canvas.text(scale.left - 8, middle, name, SMALL_PT, bold=True, ha="right", color=letter(color, theme))
         cells = lane(run, name)
         for cell, start, end in runs(cells):
@@ -185,7 +187,7 @@ def _draw_run(canvas: Canvas, scale: Scale, run: Sequence[Step], order: Sequence
                 canvas.fill(x, round(middle) - 1, right - x, 3 if scale.height > 12 else 2, theme.rule)
             else:
                 _draw_cells(canvas, scale, cell, color, (x, top, end - start))
-    bottom = y + len(order) * scale.pitch - (scale.pitch - scale.height)
+    bottom = y + len(hues) * scale.pitch - (scale.pitch - scale.height)
     if ended:
         x = scale.left + len(run) * scale.step + 0.5
         canvas.stroke([(x, y - 3), (x, bottom + 5)], theme.ink, 1, 3)
@@ -201,6 +203,8 @@ def _draw_cells(canvas: Canvas, scale: Scale, cell: Cell, color: str, place: tup
     fill = shade(color, cell.kind, canvas.theme) if cell.kind != "padding" else canvas.theme.paper
     # The useful share of the slots is filled from below; what is left is padding.
     full = max(3, round(cell.useful * scale.height)) if cell.useful else 0
+    if tight and full:
+        full = scale.height  # too narrow to be read as a share
     for k in range(pieces):
         left = x + k * wide + gap
         if full < scale.height:

@@ -121,7 +121,7 @@ def draw_padding(
     owners = list(owners) if owners is not None else [chr(65 + i % 26) for i in range(len(cells))]
     slots, useful = sum(map(len, cells)), sum(map(sum, cells))
     share = f" ({round(100 * (slots - useful) / slots)} %)" if slots else ""
-    data = data or f"{slots} slots, {useful} useful, {slots - useful} padding{share}"
+    data = data or f"{slots:,} slots, {useful:,} useful, {slots - useful:,} padding{share}"
     left, longest = MARGIN + 22, max(useful if ragged else 0, *map(len, cells))
     width = width or (HALF if (HALF * DPI - left - MARGIN) / longest >= 10 else FULL)
     across = len(cells[0])
