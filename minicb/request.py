@@ -94,7 +94,18 @@ class Request:
         return self.end_ids | frozenset(self.params.stop_token_ids)
 
     def take(self, sampled: Sampled, now: float) -> str:
-        """Append the next token; ends the request if that was its last. Returns the text that may be shown now."""
+        """Append the next token; ends the request if that was its last. Returns the text that may be shown now.
+
+        An answer that cannot be decoded ends alone, with the cause; its neighbours never notice.
+        """
+        try:
+            return self.append(sampled, now)
+        except Exception as error:
+            self.fail(error, now)
+            return self.last_words()
+
+    def append(self, sampled: Sampled, now: float) -> str:
+        """`take` without its net."""
         token = sampled.token_id
         self.tokens.append(token)
         self.token_times_s.append(now)

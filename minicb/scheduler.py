@@ -118,7 +118,7 @@ class Scheduler:
                 request.fail(result, now)
                 news.append((request, None, ""))
             elif result is not None:
-                news.append((request, result.token_id, take_safely(request, result, now)))
+                news.append((request, result.token_id, request.take(result, now)))
         self.sweep()
         return news
 
@@ -136,12 +136,3 @@ class Scheduler:
             assert 0 <= r.num_computed_tokens < len(r.tokens) <= r.max_total_tokens, r
             assert r.num_computed_tokens <= len(owners[r.request_id]) * self.pool.page_size, r
         assert all(r.status is Status.WAITING and r.num_computed_tokens == 0 for r in self.waiting)
-
-
-def take_safely(request: Request, sampled: Sampled, now: float) -> str:
-    """An answer that cannot be decoded ends alone, with the cause; the others never notice."""
-    try:
-        return request.take(sampled, now)
-    except Exception as error:
-        request.fail(error, now)
-        return request.last_words()
