@@ -91,7 +91,9 @@ def attention() -> d.Picture:
 def batch() -> d.Picture:
     _, plan, row = second_step()
     roles = ["prompt" if c.start < c.request.num_prompt_tokens else "generated" for c in plan for _ in range(c.num_new)]
-    return d.draw_batch(row, [c.request.request_id for c in plan], roles=roles, title="Step 1 of the three requests")
+    return d.draw_batch(
+        row, [c.request.request_id for c in plan], roles=roles, title="The second step of the three requests"
+    )
 
 
 @figure
@@ -142,9 +144,9 @@ def slots_compared() -> d.Picture:
 @figure
 def chunk_cells() -> d.Picture:
     sizes = [32, 64, 128, 256, 512]
-    all_cells = [sum(n * end for end in range(n, 513, n)) / 1000 for n in sizes]
-    peak = [n * 512 / 1000 for n in sizes]
-    series = {"all steps": (sizes, all_cells), "largest step": (sizes, peak)}
+    steps = {n: [chunk_mask(n, end).numel() / 1000 for end in range(n, 513, n)] for n in sizes}
+    series = {"all steps": (sizes, [sum(cells) for cells in steps.values()])}
+    series["largest step"] = (sizes, [max(cells) for cells in steps.values()])
     look = {"x_label": "chunk, tokens", "y_label": "score cells, thousands", "log_x": True}
     return d.draw_lines(series, **look, title="A prompt of 512 tokens in chunks", width=d.HALF)
 
