@@ -11,8 +11,8 @@ random_ids(rng, n, vocab)                   a prompt
 real_checkpoint()                           the folder of the packaged model; the test fails if it is missing
 
 The weights are LARGE (std 0.2 to 0.5): with the usual 0.02 all logits are nearly equal, and a wrong mask or position
-moves them less than any tolerance. transformers computes attention in its plainest way ("eager"). A cache made here is full of NaN, so that whoever reads a
-slot that was never written is found out.
+moves them less than any tolerance. transformers computes attention in its plainest way ("eager"). A cache made here is
+full of NaN, so that whoever reads a slot that was never written is found out.
 """
 
 from __future__ import annotations
