@@ -45,22 +45,24 @@ def answer(
     if feed and (sum(feed) != len(ids) or min(feed) < 1):
         raise ValueError(f"feed {list(feed)} adds up to {sum(feed)}, but the prompt has {len(ids)} tokens")
     with seams.strict() if strict else nullcontext():
-        print(repr(_generate(llm, ids, feed, max_tokens, attention)))
+        text, tokens = _generate(llm, ids, feed, max_tokens, attention)
+    print(repr(text) if llm.tokenizer else tokens)
     print(whose())
 
 
-def _generate(llm: LLM, ids: list[int], feed: Sequence[int], max_tokens: int, attention: str) -> str:
+def _generate(llm: LLM, ids: list[int], feed: Sequence[int], max_tokens: int, attention: str) -> tuple[str, list[int]]:
     engine, scheduler = llm.engine, llm.engine.scheduler
     choice, budget = engine.choice, scheduler.max_num_batched_tokens
     engine.choice = attention
     seams.begin_receipt()
     try:
         engine.add_request(ids, SamplingParams(max_tokens=max_tokens))
-        text, pieces = "", list(feed)
+        events, pieces = [], list(feed)
         while engine.has_unfinished_requests:
             scheduler.max_num_batched_tokens = pieces.pop(0) if pieces else budget
-            text += "".join(event.text for event in engine.step())
-        return text
+            events += engine.step()
+        text = "".join(event.text for event in events)
+        return text, [event.token_id for event in events if event.token_id is not None]
     finally:
         engine.choice, scheduler.max_num_batched_tokens = choice, budget
         if engine.has_unfinished_requests:

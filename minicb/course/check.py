@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from minicb import seams
-from minicb.course import work
+from minicb.course import trial, work
 from minicb.course.attempt import (
     Attempt,
     NotebookOnlyError,
@@ -31,7 +31,7 @@ from minicb.course.attempt import (
 from minicb.course.compare import Difference, difference
 from minicb.course.report import CheckFailedError, Report, blank_report, report, success, wrapped
 from minicb.course.spec import Case, Dice, Exercise, MismatchError, find
-from minicb.course.trial import LIMIT_S, Outcome, TooLong, attempt_call, describe, learner_line, limited
+from minicb.course.trial import Outcome, TooLong, attempt_call, describe, learner_line, limited, one_thread
 
 NUM_CASES = 20
 ENGINE_LIMIT_S = 30.0  # thousands of calls, and the machine may be busy
@@ -58,6 +58,7 @@ class Clean:
     attempt: Attempt
 
 
+@one_thread()
 def examine(exercise: Exercise, attempt: Attempt | None) -> tuple[Report, Clean | None]:
     """All probes, without saving or installing anything."""
     if attempt is None or is_blank(attempt.node):
@@ -97,6 +98,7 @@ def probe(exercise: Exercise, attempt: Attempt) -> Report | None:
     return None
 
 
+@one_thread()
 def still_passes(exercise: Exercise, attempt: Attempt) -> str | None:
     """Does a saved answer still pass, the engine left aside? None, or what is wrong in one line."""
     with _alone(exercise):
@@ -158,7 +160,7 @@ def _wrong_answer(exercise: Exercise, mine: Outcome, right: Outcome) -> Differen
 def _stopped(exercise: Exercise, attempt: Attempt, case: Case, mine: Outcome) -> Report:
     assert mine.error is not None
     details = [f"That was with {case.about}.", *_advice(exercise, attempt, case, mine)]
-    return _stop_report(exercise, attempt, mine.error, LIMIT_S, details)
+    return _stop_report(exercise, attempt, mine.error, trial.LIMIT_S, details)
 
 
 def _stop_report(

@@ -12,6 +12,7 @@ from functools import cache
 
 from minicb import seams
 from minicb.course.spec import MismatchError
+from minicb.course.trial import one_thread
 from minicb.engine import Engine
 from minicb.model import Model
 from minicb.sampling import SamplingParams
@@ -45,6 +46,7 @@ def model() -> Model:
     return random_model(tiny_config(), std=0.4, dtype="float64")
 
 
+@one_thread()
 def run(prompts: Mapping[str, Sequence[int]], budget: int) -> Answers:
     """The token ids of each answer, computed together in one engine by the plainest back end."""
     engine = Engine(

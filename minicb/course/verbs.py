@@ -9,14 +9,12 @@ from __future__ import annotations
 import inspect
 import random
 from collections import Counter
-from functools import partial
 
 from minicb import seams
 from minicb.course import work
 from minicb.course.attempt import attempt_from_source, body_lines, reference_attempt, standalone, workbench
 from minicb.course.report import wrapped
 from minicb.course.spec import Exercise, chapters, exercises, find
-from minicb.course.trial import limited
 
 _rungs: Counter[str] = Counter()  # hints given so far in this session
 
@@ -116,8 +114,8 @@ def catch_up(chapter: int) -> None:
         if one.seam.chapter >= chapter or (text is not None and work.owner_of(text) == "yours"):
             continue
         path = work.keep(one, standalone(reference_attempt(one.id)), "catch-up")
-        read = partial(attempt_from_source, one.id, path.read_text(encoding="utf-8"), str(path))
-        seams.install(one.id, limited(read).function, "catch-up")
+        copy = attempt_from_source(one.id, path.read_text(encoding="utf-8"), str(path))
+        seams.install(one.id, copy.function, "catch-up")
         copied.append(one.label)
     print(f"Copied for you: {', '.join(copied)}." if copied else f"Nothing is missing before chapter {chapter}.")
     if copied:
@@ -136,5 +134,5 @@ def receipt() -> None:
 def say_fallback(point: seams.Seam) -> None:
     """Said once a session, at the first part that is not the learner's."""
     print(
-        f"(note: {point.id} {point.name} is not yours yet; here and wherever else that is so, the reference stands in.)"
+        f"(note: what you have not written yet is the reference's, here {point.id} {point.name}; receipt() lists all.)"
     )

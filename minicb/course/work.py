@@ -19,7 +19,7 @@ import minicb
 from minicb import seams
 from minicb.course.attempt import attempt_from_source
 from minicb.course.spec import Exercise, exercises
-from minicb.course.trial import TooLong, describe, limited
+from minicb.course.trial import LIMIT_S, TooLong, describe, limited
 
 if TYPE_CHECKING:
     from minicb.seams import Owner
@@ -99,7 +99,7 @@ def load_one(exercise: Exercise) -> str | None:
         text = read(exercise)
         if text is None:
             return None
-        attempt = limited(partial(attempt_from_source, exercise.id, text, str(path_of(exercise))))
+        attempt = limited(partial(attempt_from_source, exercise.id, text, str(path_of(exercise))), LIMIT_S)
         trouble = still_passes(exercise, attempt)
     except (Exception, SystemExit, TooLong) as error:
         return describe(error)

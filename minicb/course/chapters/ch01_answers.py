@@ -4,7 +4,7 @@ The wrong ones (*twins*) are the well-known mistakes, named after what they do; 
 each. Two different right answers an exercise must pass, so that a check judges what a function does and not how.
 """
 
-# mypy: disallow-untyped-defs=False
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
 # ruff: noqa: ARG001, PERF401
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The wrong ones (*twins*) are the well-known mistakes, named after what they do; 
 each. Two different right answers an exercise must pass, so that a check judges what a function does and not how.
 """
 
-# mypy: disallow-untyped-defs=False
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
 # ruff: noqa: ARG001
 
 from __future__ import annotations
@@ -196,8 +196,7 @@ def block_by_pasting(lengths):
 
 
 def block_by_rule(lengths):
-    sequence = [i for i, n in enumerate(lengths) for _ in range(n)]
-    sequence = torch.tensor(sequence, dtype=torch.int64)
+    sequence = torch.tensor([i for i, n in enumerate(lengths) for _ in range(n)], dtype=torch.int64)
     same = sequence[:, None] == sequence[None, :]
     return same & torch.ones(len(sequence), len(sequence), dtype=torch.bool).tril()
 
