@@ -117,13 +117,24 @@ class PaddedRunner:
 
     @torch.inference_mode()
     def run(self, requests: Sequence[Request]) -> list[RequestOutput]:
-        """Run them all to their ends, in order. Returns one output for each."""
+        """Run them all to their ends, in order. Returns one output for each.
+
+        Raises ValueError if one is longer than max_model_len, or if two share an id.
+        """
+        for request in requests:
+            if request.max_total_tokens > self.pool.page_size:
+                need = f"request {request.request_id!r} may grow to {request.max_total_tokens} tokens"
+                raise ValueError(f"{need}: max_model_len is {self.pool.page_size}")
+        if len({request.request_id for request in requests}) < len(requests):
+            raise ValueError("two requests have the same request_id")
         queue, rows = deque(requests), list[Request]()
-        while queue or not all(row.finished for row in rows):
-            rows = self.refill(rows, queue)
-            self.step(rows, queue)
-        for row in rows:
-            self.pool.release(row.request_id)
+        try:
+            while queue or not all(row.finished for row in rows):
+                rows = self.refill(rows, queue)
+                self.step(rows, queue)
+        finally:  # also after a fault or an interrupt, so that the next run finds its slots free
+            for request in requests:
+                self.pool.release(request.request_id)
         return [make_output(request) for request in requests]
 
     def refill(self, rows: list[Request], queue: deque[Request]) -> list[Request]:
