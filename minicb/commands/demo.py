@@ -286,7 +286,9 @@ def save(out: Path, padded: Sequence[StepRecord], ours: Sequence[StepRecord]) ->
     try:
         from minicb.course.draw import draw_timeline
 
-        picture = draw_timeline({"padded": padded, "continuous": ours}, title="24 prompts, padded and continuous")
+        names = [name for record in ours for name in record.arrived]
+        runs = {"padded": padded, "continuous": ours}
+        picture = draw_timeline(runs, order=names, title=f"{len(names)} prompts, padded and continuous")
         picture.save(out, "timeline")
     except ImportError:
         return [*lines, "no pictures: matplotlib is not installed (pip install matplotlib)"]

@@ -91,10 +91,11 @@ class Screen:
         """A table; the last column is cut to the screen's width."""
         table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
         for i, head in enumerate(heads):
-            last = i == len(heads) - 1
-            table.add_column(head, justify="right" if i in right else "left", no_wrap=True,
-                             overflow="ellipsis" if last else "fold", header_style="dim")  # fmt: skip
+            table.add_column(head, justify="right" if i in right else "left", no_wrap=True, header_style="dim")
+        taken = sum(max(map(len, (heads[i], *(row[i] for row in rows)))) + 2 for i in range(len(heads) - 1))
+        room = max(20, self.console.width - taken)
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
+            *first, last = row
+            table.add_row(*map(Text, first), Text(last if len(last) <= room else last[: room - 3] + "..."))
         self.console.print()
         self.console.print(table)
