@@ -163,6 +163,22 @@ def open_request(
     now: float,
 ) -> Request:
     """A request that is sure to fit. Raises `RefusedError`, naming the field and the limit, for one that is not."""
+    refuse_misfits(prompt, params, limits, decode)
+    return Request(
+        request_id=request_id,
+        tokens=list(prompt),
+        num_prompt_tokens=len(prompt),
+        params=params,
+        seed=params.seed if params.seed is not None else seed,
+        end_ids=frozenset() if params.ignore_eos else limits.end_ids,
+        checker=StopChecker(decode or (lambda _: ""), params.stop, params.include_stop_str_in_output),
+        max_total_tokens=len(prompt) + params.max_tokens if params.max_tokens else limits.max_model_len,
+        arrival_s=now,
+    )
+
+
+def refuse_misfits(prompt: Sequence[int], params: SamplingParams, limits: Limits, decode: Decode | None) -> None:
+    """Raise `RefusedError` for anything that could not be served to its end."""
     room, vocab = limits.max_model_len, limits.vocab_size
     if not isinstance(params, SamplingParams):
         raise RefusedError(f"params must be SamplingParams, not {type(params).__name__}")
@@ -190,14 +206,3 @@ def open_request(
         raise RefusedError(
             f"min_tokens {params.min_tokens} do not fit beside a prompt of {len(prompt)}: the limit is {room}"
         )
-    return Request(
-        request_id=request_id,
-        tokens=list(prompt),
-        num_prompt_tokens=len(prompt),
-        params=params,
-        seed=params.seed if params.seed is not None else seed,
-        end_ids=frozenset() if params.ignore_eos else limits.end_ids,
-        checker=StopChecker(decode or (lambda _: ""), params.stop, params.include_stop_str_in_output),
-        max_total_tokens=len(prompt) + (params.max_tokens or most),
-        arrival_s=now,
-    )
