@@ -166,6 +166,7 @@ class PaddedRunner:
             row.num_computed_tokens = len(row.tokens)
             if isinstance(result, Exception):
                 row.fail(result, now)
+                row.last_words()  # so that the text ends as it does in the engine
             else:
                 row.take(result, now)
         self.record(rows, starts, [len(chunk) for chunk in chunks], batch, queue, (began, now))
