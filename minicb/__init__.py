@@ -4,9 +4,9 @@ from minicb import LLM, SamplingParams
 print(LLM().generate("The capital of France is", SamplingParams(max_tokens=8))[0].text)
 """
 
-from minicb.engine import Engine, EngineDeadError, Event
+from minicb.engine import Engine, EngineDeadError
 from minicb.llm import LLM
-from minicb.outputs import RequestOutput
+from minicb.outputs import Event, RequestOutput
 from minicb.request import RefusedError
 from minicb.sampling import SamplingParams
 

@@ -3,6 +3,7 @@
 A bad request is refused at the door and nobody notices. A fault of one request ends that request. A fault of
 the loop itself (the model raises) ends every request at once with its cause, and the engine says that it is
 unhealthy until `reset`. An interrupt (Ctrl-C, a notebook's stop button) ends nothing: the next step goes on.
+Nor does an exception in `on_step`, which comes out of `step` as it is.
 
 The engine knows token ids; text comes from the `decode` function that it is given.
 """
@@ -10,22 +11,25 @@ The engine knows token ids; text comes from the `decode` function that it is giv
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
 from minicb.batch import Plan, pack
 from minicb.cache import KVCache, Pool, SlotPool, free_memory, plan_slots
 from minicb.interrupts import uninterrupted
+from minicb.kernels import best_attention  # a room beside the core, asked for nothing else
 from minicb.metrics import StepRecord, make_entry, visible_cells
 from minicb.model import Model
-from minicb.outputs import RequestOutput, make_output
+from minicb.outputs import Event, RequestOutput, make_output
 from minicb.reference import Attention, ReferenceAttention
 from minicb.request import Limits, RefusedError, Request, open_request
-from minicb.sampling import Sampled, SamplingParams, sample
+from minicb.sampling import Sampled, SamplingParams, check_number, sample
 from minicb.scheduler import Scheduler
 from minicb.seams import learner_owns
 from minicb.stopping import Decode
@@ -38,18 +42,11 @@ class EngineDeadError(RuntimeError):
     """The loop has failed; `engine.failure` holds the cause. `reset()` makes the engine usable again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something happened to a request: a token, an end, or both."""
-
-    request_id: str
-    token_id: int | None  # None: it ended without one
-    text: str  # what may be shown now; joined, all texts of a request are its answer
-    output: RequestOutput | None = None  # there once the request has ended
-
-    @property
-    def finish_reason(self) -> str | None:
-        return self.output.finish_reason if self.output else None
+def dead(cause: Exception) -> EngineDeadError:
+    """What everybody is told who waits or asks."""
+    error = EngineDeadError(f"the engine stopped ({type(cause).__name__}: {cause}): call reset() or make a new one")
+    error.__cause__ = cause
+    return error
 
 
 class Engine:
@@ -63,6 +60,7 @@ class Engine:
         "reference", or a back end of your own
     clock: seconds; injectable, so that a test can replay a run to the byte
     on_step: called with each step's `StepRecord`
+    deliver: takes an event where it happens, and says whether it did; what it leaves, `step` returns
 
     Raises ValueError if not even one request of max_model_len fits into the cache.
     """
@@ -79,29 +77,30 @@ class Engine:
         attention: Attention | str = "auto",
         clock: Callable[[], float] = time.perf_counter,
         on_step: Callable[[StepRecord], None] | None = None,
+        deliver: Callable[[Event], bool] | None = None,
         seed: int | None = None,
     ) -> None:
-        for name, value in (("max_num_batched_tokens", max_num_batched_tokens), ("max_num_seqs", max_num_seqs)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        self.model, self.decode, self.clock, self.on_step = model, decode, clock, on_step
-        config = model.config
-        length = max_model_len or min(config.max_position_embeddings, DEFAULT_MODEL_LEN)
-        longest = config.max_position_embeddings
-        if not 2 <= length <= longest:
-            raise ValueError(f"max_model_len must be from 2 to the model's {longest}, not {length}")
-        budget = kv_cache_memory_bytes or int(MEMORY_SHARE * free_memory(model.device))
+        check_number("max_num_batched_tokens", max_num_batched_tokens, 1, math.inf, whole=True)
+        check_number("max_num_seqs", max_num_seqs, 1, math.inf, whole=True)
+        self.model, self.decode, self.clock, self.on_step, self.deliver = model, decode, clock, on_step, deliver
+        config, longest = model.config, model.config.max_position_embeddings
+        length = min(longest, DEFAULT_MODEL_LEN) if max_model_len is None else max_model_len
+        check_number("max_model_len", length, 2, longest, whole=True)
+        budget = kv_cache_memory_bytes
+        if budget is None:
+            budget = int(MEMORY_SHARE * free_memory(model.device))
         slots = plan_slots(config, model.dtype, length, max_num_seqs, budget)
         self.pool: Pool = SlotPool(slots, length)
         self.cache = KVCache(config, slots + 1, length, model.device, model.dtype)
         self.limits = Limits(config.vocab_size, length, config.end_ids)
         self.scheduler = Scheduler(self.pool, max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs)
         self.choice, self.reference = attention, ReferenceAttention()
-        self.fastest = fastest_attention() if attention == "auto" else self.reference
+        self.fastest = best_attention() if attention == "auto" else self.reference
         if isinstance(attention, str) and attention not in ("auto", "reference"):
             raise ValueError(f"attention must be 'auto', 'reference' or a back end, not {attention!r}")
         self.requests: dict[str, Request] = {}  # the unfinished ones
         self.arrived: list[str] = []  # since the last step
+        self.aborted: list[str] = []  # likewise
         self.outbox: list[Event] = []
         self.numbers, self.steps = itertools.count(), 0
         self.seeds = random.Random(seed)
@@ -128,13 +127,13 @@ class Engine:
             request_id = next(name for n in self.numbers if (name := str(n)) not in self.requests)
         if request_id in self.requests:
             raise RefusedError(f"request_id {request_id!r} is in use by a request that is not finished")
+        params = SamplingParams() if params is None else params
         seed = self.seeds.getrandbits(63)
-        request = open_request(
-            request_id, prompt, params or SamplingParams(), self.limits, self.decode, seed, self.clock()
-        )
-        self.requests[request_id] = request
-        self.arrived.append(request_id)
-        self.scheduler.add(request)
+        request = open_request(request_id, prompt, params, self.limits, self.decode, seed, self.clock())
+        with uninterrupted():
+            self.requests[request_id] = request
+            self.arrived.append(request_id)
+            self.scheduler.add(request)
         return request_id
 
     def abort_request(self, request_id: str) -> Event | None:
@@ -142,43 +141,44 @@ class Engine:
         request = self.requests.get(request_id)
         if request is None:
             return None
-        self.scheduler.abort(request, self.clock())
-        return self.farewell(request, None, "")
+        with uninterrupted():
+            self.scheduler.abort(request, self.clock())
+            self.aborted.append(request_id)
+            return self.farewell(request, None, "")
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
         """Compute one step for everybody who may run. Returns what happened, in the order of the batch."""
         self.must_be_healthy()
         began = self.clock()
-        with uninterrupted():
-            plan = self.scheduler.schedule(began)  # who runs, how many tokens each: plain Python
-        if not plan:
-            return self.collect()
-        try:
+        with self.faults_end_all():
+            with uninterrupted():
+                plan = self.scheduler.schedule(began)  # who runs, how many tokens each: plain Python
+            if not plan:
+                return self.collect()
             batch = pack(plan, self.pool, self.model.device)  # ragged tensors
             hidden = self.model(batch, self.cache, self.attention)  # writes new K/V, attends over all of it
             logits = self.model.logits(hidden[batch.sample_at])  # only the rows somebody will read
             sampled = sample(logits, plan.sampled)  # per-request parameters
-        except Exception as error:
-            with uninterrupted():
-                self.fail(error)
-            raise
         with uninterrupted():
             self.commit(plan, sampled, began)  # advance, finish, free
         return self.collect()
 
     def commit(self, plan: Plan, sampled: Sequence[Sampled | Exception], began: float) -> None:
-        """Take the step's results; its events go to the outbox, where they are safe from whatever comes next."""
-        now = self.clock()
-        events = []
-        for request, token, text in self.scheduler.commit(plan, sampled, now):
-            event = Event(request.request_id, token, text)
-            events.append(self.farewell(request, token, text) if request.finished else event)
-        self.outbox += events
-        self.steps += 1
-        arrived, self.arrived = self.arrived, []
+        """Take the step's results. Its events are out of the step's hands before anything else can go wrong."""
+        with self.faults_end_all():
+            now, events = self.clock(), list[Event]()
+            for request, token, text in self.scheduler.commit(plan, sampled, now):
+                event = Event(request.request_id, token, text)
+                events.append(self.farewell(request, token, text) if request.finished else event)
+            self.post(events)
+            record = self.record(plan, events, (began, now))
+            self.steps, self.arrived, self.aborted = self.steps + 1, [], []
         if self.on_step is not None:
-            self.on_step(self.record(plan, events, arrived, (began, now)))
+            self.on_step(record)
+
+    def post(self, events: Sequence[Event]) -> None:
+        self.outbox += [event for event in events if self.deliver is None or not self.deliver(event)]
 
     def collect(self) -> list[Event]:
         """Everything that happened and was not handed out yet."""
@@ -192,14 +192,19 @@ class Engine:
             text = request.last_words()
         return Event(request.request_id, token, text, make_output(request))
 
-    def fail(self, error: Exception) -> None:
-        """A fault of the loop: every request ends with its cause; their last events wait for `collect`."""
-        now = self.clock()
-        for request in list(self.requests.values()):
-            request.fail(error, now)
-            self.outbox.append(self.farewell(request, None, ""))
-        self.scheduler.clear()
-        self.failure = error
+    @contextmanager
+    def faults_end_all(self) -> Iterator[None]:
+        """A fault in here is one of the loop: every request ends with its cause, and is told so at once."""
+        try:
+            yield
+        except Exception as error:
+            with uninterrupted():
+                self.failure = error
+                self.scheduler.clear()
+                for request in list(self.requests.values()):
+                    request.fail(error, self.clock())
+                    self.post([replace(self.farewell(request, None, ""), cause=error)])
+            raise
 
     @property
     def lost(self) -> dict[str, RequestOutput]:
@@ -208,22 +213,23 @@ class Engine:
 
     def must_be_healthy(self) -> None:
         if self.failure is not None:
-            cause = f"{type(self.failure).__name__}: {self.failure}"
-            raise EngineDeadError(f"the engine stopped ({cause}): call reset() or make a new one") from self.failure
+            raise dead(self.failure)
 
     def reset(self) -> None:
         """Drop every request and be healthy again."""
-        self.scheduler.clear()
-        self.requests.clear()
-        self.arrived, self.outbox, self.failure = [], [], None
+        with uninterrupted():
+            self.scheduler.clear()
+            self.requests.clear()
+            self.arrived, self.aborted, self.outbox, self.failure = [], [], [], None
 
-    def record(self, plan: Plan, events: list[Event], arrived: list[str], times: tuple[float, float]) -> StepRecord:
+    def record(self, plan: Plan, events: list[Event], times: tuple[float, float]) -> StepRecord:
         """What this step did, in counts."""
+        finished = [(e.request_id, e.finish_reason) for e in events if e.finish_reason]
         return StepRecord(
-            step=self.steps - 1,
+            step=self.steps,
             entries=tuple(make_entry(c.request, c.start, c.num_new, sampled=c.samples) for c in plan),
-            arrived=tuple(arrived),
-            finished=tuple((e.request_id, e.finish_reason) for e in events if e.finish_reason),
+            arrived=tuple(self.arrived),
+            finished=(*((name, "abort") for name in self.aborted), *finished),
             num_waiting=len(self.scheduler.waiting),
             token_slots=plan.num_tokens,
             useful_slots=plan.num_tokens,
@@ -239,11 +245,4 @@ class Engine:
         """Audit the invariants; AssertionError if one is broken. For tests; costs a little per request."""
         self.scheduler.check()
         unfinished = {r.request_id for r in (*self.scheduler.waiting, *self.scheduler.running)}
-        assert self.failure or unfinished == set(self.requests), (unfinished, set(self.requests))
-
-
-def fastest_attention() -> Attention:
-    """The fastest back end there is."""
-    from minicb.kernels import best_attention  # a room beside the core, asked for nothing else
-
-    return best_attention()
+        assert unfinished == set(self.requests), (unfinished, set(self.requests))

@@ -11,13 +11,15 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from minicb.checkpoint import Message, Tokenizer
-from minicb.engine import Engine, EngineDeadError, Event
+from minicb.engine import Engine, EngineDeadError, dead
+from minicb.interrupts import uninterrupted
 from minicb.model import Model
-from minicb.outputs import RequestOutput
+from minicb.outputs import Event, RequestOutput
 from minicb.request import RefusedError
 from minicb.sampling import SamplingParams
 from minicb.weights import load
@@ -45,9 +47,10 @@ class LLM:
         if not isinstance(model, Model):
             model, tokenizer = load(model, device, dtype)
         self.tokenizer = tokenizer
-        self.engine = Engine(model, tokenizer.decode if tokenizer else None, **options)
-        self.lock = threading.RLock()
         self.mail: dict[str, deque[Event]] = {}
+        deliver = partial(put, self.mail)  # not a method: the engine must not keep this object alive
+        self.engine = Engine(model, tokenizer.decode if tokenizer else None, deliver=deliver, **options)
+        self.lock = threading.RLock()
         self.abandoned: deque[str] = deque()  # streams that were thrown away unread
 
     def generate(
@@ -66,8 +69,7 @@ class LLM:
         try:
             return [stream.finish() for stream in streams]
         finally:  # also after an interrupt: nothing of this call stays in the engine
-            for stream in streams:
-                stream.close()
+            close_all(streams)
 
     async def agenerate(
         self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
@@ -77,8 +79,7 @@ class LLM:
         try:
             return [await stream.afinish() for stream in streams]
         finally:
-            for stream in streams:
-                stream.close()
+            close_all(streams)
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Stream:
         """Events of one answer as they happen: iterate with `for`. Leaving early, or `close()`, aborts it."""
@@ -91,24 +92,26 @@ class LLM:
     ) -> list[Stream]:
         """All of them enter the queue, or none."""
         ids = [self.encode(prompt) for prompt in split_prompts(prompts)]
-        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(ids)
+        each = list(params) if isinstance(params, Sequence) else [params] * len(ids)
         if len(each) != len(ids):
             raise RefusedError(f"{len(ids)} prompts but {len(each)} sampling params: give one for all, or one each")
         streams: list[Stream] = []
-        with self.lock:
+        with self.lock, uninterrupted():
             try:
                 for prompt, own in zip(ids, each, strict=True):
                     name = self.engine.add_request(prompt, own)
                     self.mail[name] = deque()
                     streams.append(Stream(self, name))
             except BaseException:
-                for stream in streams:
-                    stream.close()
+                close_all(streams)
                 raise
         return streams
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Text, ids or chat messages as ids."""
+        prompt = plain(prompt)
+        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
+            raise RefusedError(f"prompt must be text, token ids or chat messages, not {type(prompt).__name__}")
         if not isinstance(prompt, str) and all(isinstance(item, int) for item in prompt):
             return list(prompt)  # type: ignore[arg-type]
         if self.tokenizer is None:
@@ -116,32 +119,27 @@ class LLM:
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else self.tokenizer.chat(prompt)  # type: ignore[arg-type]
 
     def pump(self, request_id: str) -> None:
-        """One step for everybody, unless there is mail for this request by now."""
+        """One step for everybody, unless there is mail for this request by now, or nobody to read it."""
         with self.lock:
-            box = self.mail[request_id]
-            if box:
+            box = self.mail.get(request_id)
+            if box is None or box:
                 return
             while self.abandoned:
-                self.drop(self.abandoned.popleft())
+                self.drop(self.abandoned[0])
+                self.abandoned.popleft()
             try:
-                events = self.engine.step()
-            except Exception as error:
-                self.deliver(self.engine.collect())
-                raise EngineDeadError(f"the engine stopped ({type(error).__name__}: {error})") from error
-            self.deliver(events)
+                self.engine.step()
+            except Exception:
+                if self.engine.failure is None:
+                    raise  # the user's own, from `on_step`: nothing has stopped
             if not box and request_id not in self.engine.requests:
+                self.engine.must_be_healthy()
                 raise EngineDeadError(f"request {request_id!r} is not in the engine any more: it was aborted or reset")
-
-    def deliver(self, events: Sequence[Event]) -> None:
-        """Each event to its own mailbox; those of a reader who has left are dropped."""
-        for event in events:
-            if event.request_id in self.mail:
-                self.mail[event.request_id].append(event)
 
     def drop(self, request_id: str) -> None:
         """Forget a request; end it if it still runs."""
-        with self.lock:
-            if self.mail.pop(request_id, None) is not None and self.engine.failure is None:
+        with self.lock, uninterrupted():
+            if self.mail.pop(request_id, None) is not None:
                 self.engine.abort_request(request_id)
 
 
@@ -174,37 +172,41 @@ class Stream:
 
     def next_mail(self) -> Event | None:
         """The next event if it is there; StopIteration after the last."""
-        if not self.open:
-            raise StopIteration
-        box = self.llm.mail[self.request_id]
+        box = self.llm.mail.get(self.request_id)
+        if box is None:
+            raise StopIteration  # read to its end, or closed
         if not box:
             return None
-        event = box.popleft()
-        if event.output is not None:
-            self.output = event.output
-            self.close()
-            if event.output.finish_reason == "error" and self.llm.engine.failure is not None:
-                self.llm.engine.must_be_healthy()  # raises with the cause
+        event = box[0]
+        if event.output is None:
+            box.popleft()
+            return event
+        self.output = event.output
+        self.close()
+        if event.cause is not None:
+            raise dead(event.cause)
         return event
 
     def finish(self) -> RequestOutput:
-        """Read to the end."""
+        """Read to the end. Raises EngineDeadError if the engine stops before, or if the stream was closed."""
         for _ in self:
             pass
-        assert self.output is not None
-        return self.output
+        return self.result()
 
     async def afinish(self) -> RequestOutput:
         async for _ in self:
             pass
-        assert self.output is not None
+        return self.result()
+
+    def result(self) -> RequestOutput:
+        if self.output is None:
+            raise EngineDeadError(f"the stream of request {self.request_id!r} was closed before its end")
         return self.output
 
     def close(self) -> None:
         """Stop reading; the request is aborted if it has not ended."""
-        if self.open:
-            self.open = False
-            self.llm.drop(self.request_id)
+        self.llm.drop(self.request_id)
+        self.open = False
 
     def __del__(self) -> None:
         # The collector may come in the middle of a step, so the request is only marked here.
@@ -212,9 +214,30 @@ class Stream:
             self.llm.abandoned.append(self.request_id)
 
 
-def split_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """One prompt or a list of prompts, as a list. A list of ints is one prompt, and so is a list of messages."""
-    if isinstance(prompts, str):
-        return [prompts]
-    single = bool(prompts) and all(isinstance(item, int) or hasattr(item, "keys") for item in prompts)
-    return [prompts] if single else list(prompts)  # type: ignore[list-item, arg-type]
+def put(mail: dict[str, deque[Event]], event: Event) -> bool:
+    """Each event to its own mailbox. False if there is none: nobody reads it here."""
+    box = mail.get(event.request_id)
+    if box is not None:
+        box.append(event)
+    return box is not None
+
+
+def close_all(streams: Sequence[Stream]) -> None:
+    with uninterrupted():
+        for stream in streams:
+            stream.close()
+
+
+def plain(prompt: Any) -> Any:
+    """An array or a tensor as a list."""
+    return prompt.tolist() if hasattr(prompt, "tolist") else prompt
+
+
+def split_prompts(prompts: Any) -> list[Prompt]:
+    """One prompt or several, as a list. A list of ints is one prompt, and so are a message and a list of messages."""
+    given: Any = plain(prompts)
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        return [given]
+    several: list[Any] = [[given]] if hasattr(given, "keys") else list(given)
+    single = bool(several) and all(isinstance(item, int) or hasattr(item, "keys") for item in several)
+    return [several] if single else several

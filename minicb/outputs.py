@@ -41,6 +41,21 @@ class RequestOutput:
     metrics: RequestMetrics
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened to a request: a token, an end, or both."""
+
+    request_id: str
+    token_id: int | None  # None: it ended without one
+    text: str  # what may be shown now; joined, all texts of a request are its answer
+    output: RequestOutput | None = None  # there once the request has ended
+    cause: Exception | None = None  # the fault of the loop that ended it, and everybody else with it
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.output.finish_reason if self.output else None
+
+
 def gaps(times: Sequence[float]) -> tuple[float, ...]:
     return tuple(b - a for a, b in pairwise(times))
 
