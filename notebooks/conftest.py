@@ -19,6 +19,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         homes[item.path] = tempfile.TemporaryDirectory()
         os.environ["MINICB_HOME"] = homes[item.path].name
         os.environ["NO_COLOR"] = "1"
+        os.environ.pop("PYTHONWARNDEFAULTENCODING", None)  # it would make Jupyter's own files warn in our cells
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

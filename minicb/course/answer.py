@@ -12,17 +12,23 @@ from functools import cache
 from typing import Any
 
 from minicb import seams
+from minicb.checkpoint import Tokenizer
 from minicb.course.attempt import Attempt, is_blank, workbench
 from minicb.course.spec import find
 from minicb.course.trial import describe, learner_line
-from minicb.llm import LLM
+from minicb.engine import Engine
+from minicb.model import Model
+from minicb.outputs import Event
 from minicb.sampling import SamplingParams
+from minicb.weights import load
+
+CONTEXT = 512  # tokens of prompt and answer; enough for a lesson, and a small cache
 
 
 @cache
-def packaged_llm() -> LLM:
+def packaged_model() -> tuple[Model, Tokenizer]:
     """The default model, loaded once a session."""
-    return LLM(device="cpu", dtype="float32", max_num_seqs=4, max_model_len=512)
+    return load(None, "cpu", "float32")
 
 
 def answer(
@@ -32,52 +38,54 @@ def answer(
     max_tokens: int = 8,
     attention: str = "auto",
     strict: bool = False,
-    llm: LLM | None = None,
+    model: Model | None = None,
 ) -> None:
     """Let the model go on from the prompt, greedily; print its words and whose parts ran.
 
     feed: read the prompt in pieces of so many tokens; they must add up to its length
     attention: "auto" (your functions if one is installed, else the fastest) or "reference"
     strict: a part that is not yours is an error (NotYours) instead of the reference's
+    model: another one than the packaged; it knows no text, so give token ids and get token ids
     """
-    llm = llm or packaged_llm()
-    ids = llm.encode(prompt)
+    if model is None:
+        model, tokenizer = packaged_model()
+        ids, decode = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt), tokenizer.decode
+    elif isinstance(prompt, str):
+        raise ValueError("a model of your own knows no text: give token ids")
+    else:
+        ids, decode = list(prompt), None
     if feed and (sum(feed) != len(ids) or min(feed) < 1):
         raise ValueError(f"feed {list(feed)} adds up to {sum(feed)}, but the prompt has {len(ids)} tokens")
+    length = min(CONTEXT, model.config.max_position_embeddings)
+    engine = Engine(model, decode, attention=attention, max_num_seqs=1, max_model_len=length)
     with seams.strict() if strict else nullcontext():
-        text, tokens = _generate(llm, ids, feed, max_tokens, attention)
-    print(repr(text) if llm.tokenizer else tokens)
+        events = generate(engine, ids, feed, max_tokens)
+    tokens = [event.token_id for event in events if event.token_id is not None]
+    print(repr("".join(event.text for event in events)) if decode else tokens)
     print(whose())
 
 
-def _generate(llm: LLM, ids: list[int], feed: Sequence[int], max_tokens: int, attention: str) -> tuple[str, list[int]]:
-    engine, scheduler = llm.engine, llm.engine.scheduler
-    choice, budget = engine.choice, scheduler.max_num_batched_tokens
-    engine.choice = attention
+def generate(engine: Engine, ids: list[int], feed: Sequence[int], max_tokens: int) -> list[Event]:
+    """All events of one answer. The pieces of the prompt are made by the budget of the first steps."""
     seams.begin_receipt()
-    try:
-        engine.add_request(ids, SamplingParams(max_tokens=max_tokens))
-        events, pieces = [], list(feed)
-        while engine.has_unfinished_requests:
-            scheduler.max_num_batched_tokens = pieces.pop(0) if pieces else budget
-            events += engine.step()
-        text = "".join(event.text for event in events)
-        return text, [event.token_id for event in events if event.token_id is not None]
-    finally:
-        engine.choice, scheduler.max_num_batched_tokens = choice, budget
-        if engine.has_unfinished_requests:
-            engine.reset()  # it was interrupted, or a part has failed
+    engine.add_request(ids, SamplingParams(max_tokens=max_tokens))
+    budget, pieces, events = engine.scheduler.max_num_batched_tokens, list(feed), []
+    while engine.has_unfinished_requests:
+        engine.scheduler.max_num_batched_tokens = pieces.pop(0) if pieces else budget
+        events += engine.step()
+    return events
 
 
 def whose() -> str:
     """Who ran in the last generation, in one line."""
     lines = seams.receipt()
-    own = [
-        f"{line.id} {line.name} {line.calls} call{'s' * (line.calls != 1)}" for line in lines if line.owner == "yours"
-    ]
-    rest = [line for line in lines if line.owner != "yours"]
-    others = f"the reference: {len(rest)} other part{'s' * (len(rest) != 1)} (receipt() lists them)"
-    return f"yours: {', '.join(own) or 'nothing'}; {others}"
+    own = [f"{line.id} {line.name} {counted(line.calls, 'call')}" for line in lines if line.owner == "yours"]
+    rest = counted(sum(line.owner != "yours" for line in lines), "other part" if own else "part")
+    return f"yours: {', '.join(own) or 'nothing yet'}; the reference: {rest} (receipt() lists them)"
+
+
+def counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'s' * (count != 1)}"
 
 
 def run_anyway(id: str, prompt: str | Sequence[int] | None = None, **options: Any) -> Any:

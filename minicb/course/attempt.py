@@ -66,13 +66,15 @@ def exercise(id: str) -> Any:
     find(id)
 
     def wrap(function: Function) -> Function:
+        if not inspect.isfunction(function):
+            raise ValueError(f"@exercise stands above a function; this is a {type(function).__name__}")
         try:
             lines = inspect.getsource(function)
         except OSError:
             raise ValueError(
                 "the text of this function cannot be found: write it in a notebook cell or a file"
             ) from None
-        workbench[id] = Attempt(id, function, plain_source(lines), function.__code__.co_filename)
+        workbench[id] = Attempt(id, function, plain_source(lines), inspect.unwrap(function).__code__.co_filename)
         setattr(function, MARK, id)
         return function
 

@@ -54,7 +54,8 @@ def environment(home: str) -> dict[str, str]:
     """A learner's first day: nothing written yet, and the same plain outputs everywhere."""
     root = str(Path(minicb.__path__[0]).resolve().parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "MINICB_HOME": home, "PYTHONPATH": path, "NO_COLOR": "1"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHONWARN")}
+    return {**kept, "MINICB_HOME": home, "PYTHONPATH": path, "NO_COLOR": "1"}
 
 
 def clean(cell: Notebook) -> None:

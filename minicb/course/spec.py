@@ -162,6 +162,8 @@ def find(id: str) -> Exercise:
     """The exercise with this id; ValueError that names its neighbours if there is none."""
     if id in exercises():
         return exercises()[id]
+    if not isinstance(id, str):
+        raise ValueError(f'write the id as text: "{id}"')
     start = str(id).split(".")[0] + "."
     near = [known for known in exercises() if known.startswith(start)] or list(exercises())
     raise ValueError(f'there is no exercise "{id}"; there are {", ".join(near)}')

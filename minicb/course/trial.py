@@ -16,6 +16,7 @@ import functools
 import io
 import linecache
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +65,8 @@ def attempt_call(function: Function, case: Case, *, quiet: bool = True) -> Outco
     args = copy.deepcopy(case.args)
     silence = contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext()
     try:
-        with silence:
+        with silence, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # 20 cases would warn 20 times
             call = functools.partial(function, *args, **copy.deepcopy(case.kwargs))
             return Outcome(limited(call, LIMIT_S), None, args)
     except KeyboardInterrupt:

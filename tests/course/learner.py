@@ -5,12 +5,16 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from minicb import seams
 from minicb.course.attempt import Attempt, attempt_from_source, plain_source, workbench
 from minicb.course.check import check
 from minicb.course.report import Report
-from minicb.course.spec import Exercise, find
+from minicb.course.spec import Exercise, exercises, find
 
 IMPORTS = "import math\nimport torch\n\n"  # what the set-up cell gives every notebook
 
@@ -41,3 +45,18 @@ def words(text: object) -> str:
 def right(id: str) -> str:
     """A right answer as text."""
     return as_written(find(id), find(id).right[0])
+
+
+def saved(home: Path, folder: str = "work") -> list[str]:
+    return sorted(path.name for path in (home / ".minicb" / folder).glob("*"))
+
+
+def out(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out
+
+
+def forget() -> None:
+    """As after a restart: nothing installed, nothing on the workbench."""
+    workbench.clear()
+    for id in exercises():
+        seams.uninstall(id)

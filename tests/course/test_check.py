@@ -11,6 +11,7 @@ import pytest
 import torch
 from learner import IMPORTS, hand_in, right, words
 
+import minicb.course as course
 from minicb import seams
 from minicb.course import check
 from minicb.course.report import CheckFailedError, Report
@@ -55,6 +56,16 @@ def test_dots_inside_an_index_are_code() -> None:
 def test_an_unknown_id_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r'there is no exercise "2\.9"; there are 2\.1, 2\.2, 2\.3, 2\.4'):
         check("2.9")
+
+
+def test_an_id_is_text() -> None:
+    with pytest.raises(ValueError, match=r'write the id as text: "2\.2"'):
+        check(2.2)  # type: ignore[arg-type]
+
+
+def test_only_functions_are_exercises() -> None:
+    with pytest.raises(ValueError, match="stands above a function; this is a type"):
+        course.exercise("2.2")(int)
 
 
 def test_a_well_known_mistake_is_drawn_and_named() -> None:
@@ -190,9 +201,7 @@ def test_modules_and_their_functions_become_imports(home: Path) -> None:
 
 
 def test_an_earlier_exercise_becomes_an_import_of_its_part(home: Path) -> None:
-    from minicb.course import exercise
-
-    causal_mask = exercise("2.1")(right_function("2.1"))
+    causal_mask = course.exercise("2.1")(right_function("2.1"))
     source = """
 def block_mask(lengths):
     total = sum(lengths)
