@@ -172,6 +172,20 @@ def test_a_failed_installation_is_one_line_and_the_next_run_tries_again(
     assert checkout.make()[3] == []
 
 
+def test_a_half_done_update_is_not_taken_for_the_old_state(checkout: Checkout) -> None:
+    checkout.make()
+    constraints = checkout.folder / "constraints.txt"
+    before = constraints.read_bytes()
+    constraints.write_bytes(before + b"# changed\n")
+    checkout.plays("3.12", pip="exit 1")
+    shutil.copy(checkout.python, checkout.folder / ".venv" / "bin" / "python")
+    assert checkout.make()[0] != 0
+    constraints.write_bytes(before)
+    checkout.plays("3.12")
+    shutil.copy(checkout.python, checkout.folder / ".venv" / "bin" / "python")
+    assert [call.split()[0] for call in checkout.make()[3]][-2:] == ["pip", "pip"]
+
+
 def test_the_tests_are_not_started_when_the_set_up_failed(checkout: Checkout) -> None:
     checkout.plays("3.12", pip="exit 1")
     code, _, _, calls = checkout.make("test")
