@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -60,9 +61,25 @@ def make_entry(request: Request, start: int, num_new: int, *, padding: int = 0, 
 
 
 def write_trace(path: str | PathLike[str], records: Iterable[StepRecord]) -> None:
-    """One JSON object a line, one line a step."""
+    """One JSON object a line, one line a step. An older file stays as it is if this one cannot be written whole."""
     lines = [json.dumps(asdict(record), separators=(",", ":")) + "\n" for record in records]
-    Path(path).write_text("".join(lines), encoding="utf-8")
+    write_whole(path, "".join(lines))
+
+
+def write_whole(path: str | PathLike[str], text: str) -> None:
+    """Write a text file, or leave what is there. Raises OSError that names the file, also when the disk is full."""
+    target = Path(path)
+    special = target.is_symlink() or (target.exists() and not target.is_file())  # a pipe, a terminal: nothing to keep
+    unfinished = target if special else target.with_name(f"{target.name}.unfinished")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        if unfinished != target:
+            with suppress(OSError):
+                unfinished.unlink()
 
 
 def read_trace(path: str | PathLike[str]) -> list[StepRecord]:
@@ -148,10 +165,10 @@ def timeline(records: Sequence[StepRecord]) -> list[TimelineRow]:
         for name in record.arrived:
             rows[name] = there[name] = TimelineRow(name, [" "] * i)
         ran = {entry.request_id: letter(entry) for entry in record.entries}
+        for name, _ in record.finished:
+            there.pop(name, None)  # a request that was aborted did not run in this step
         for name, row in rows.items():
             row.cells.append(ran.get(name, "." if name in there else " "))
-        for name, _ in record.finished:
-            there.pop(name, None)
     return list(rows.values())
 
 

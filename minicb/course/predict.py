@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from minicb.course import work
+from minicb.metrics import write_whole
 
 Guess = int | float | str | bool | list[Any] | None
 
@@ -59,4 +60,4 @@ def _read() -> dict[str, Guess]:
 def _write(guesses: dict[str, Guess]) -> None:
     path = work.home() / ".minicb" / "predictions.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(guesses, indent=1, sort_keys=True), encoding="utf-8")
+    write_whole(path, json.dumps(guesses, indent=1, sort_keys=True))
