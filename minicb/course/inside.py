@@ -31,20 +31,21 @@ def watch(id: str) -> Iterator[list[Call]]:
     """Inside, every call of this part is added to the list that is handed out."""
     find(id)
     point, calls = SEAMS[id], list[Call]()
-    before = point.active
+    installed, owner = point.installed, point.owner
+    inner = installed or point.reference
 
     def look(*args: Any, **kwargs: Any) -> Any:
         kept = tuple(map(_copy, (*args, *kwargs.values())))
-        result = before(*args, **kwargs)
+        result = inner(*args, **kwargs)
         calls.append(Call(kept, _copy(result)))
         return result
 
-    point.active = look
+    point.put(look, owner)
     try:
         yield calls
     finally:
-        if point.active is look:  # a check inside has put in something else otherwise
-            point.put(point.installed, point.owner)
+        if point.installed is look:  # unless a check inside has put in something else
+            point.put(installed, owner)
 
 
 def _copy(value: Any) -> Any:
