@@ -104,8 +104,7 @@ class SamplingParams:
 
 def check_number(name: str, value: float, low: float, high: float, *, above: bool = False, whole: bool = False) -> None:
     """ValueError unless low <= value <= high (low < value if `above`), finite, and an int if `whole`."""
-    kinds = (int,) if whole else (int, float)
-    inside = isinstance(value, kinds) and not isinstance(value, bool) and low <= value <= high
+    inside = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool) and low <= value <= high
     if not inside or (above and value == low) or not (whole or value <= sys.float_info.max):
         kind = "a whole number" if whole else "a finite number"
         bound = f"{'above' if above else 'of at least'} {low}" + (f" and at most {high}" if high < math.inf else "")
@@ -213,7 +212,8 @@ def draw_filtered(logits: Tensor, params: Sequence[SamplingParams], u: Tensor) -
     rank = torch.arange(ordered.shape[-1], device=device)
     top_k = torch.tensor([p.top_k or ordered.shape[-1] for p in params], device=device)[:, None]
     probs = torch.softmax(ordered.masked_fill(rank >= top_k, float("-inf")), dim=-1)
-    top_p = torch.tensor([p.top_p for p in params], device=device)[:, None]
+    # A running sum may round above 1: where top-p asks for everything, it must not cost the last ones.
+    top_p = torch.tensor([p.top_p if p.top_p < 1 else 2.0 for p in params], device=device)[:, None]
     min_p = torch.tensor([p.min_p for p in params], device=device)[:, None]
     keep = (probs.cumsum(dim=-1) - probs < top_p) & (probs >= min_p * probs[:, :1])
     keep[:, 0] = True  # however small top_p is, the likeliest token stays
