@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from oracle import all_logits, alone, assert_same, hf_model, logits_of, ours, random_ids
+from oracle import all_logits, alone, assert_same, hf_model, logits_of, one_thread, ours, random_ids
 from torch import Tensor
 
 from minicb.checkpoint import Tokenizer, adapt_config, read_config, read_rope
@@ -64,6 +64,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 every_case = pytest.mark.parametrize(("kind", "options"), CASES.values(), ids=CASES.keys())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_models_on_one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 def continue_alone(model: Model, ids: list[int], n: int) -> list[int]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from oracle import Alone, alone, assert_same, hf_model, ours, poison, random_ids, real_checkpoint
+from oracle import Alone, alone, assert_same, hf_model, one_thread, ours, poison, random_ids, real_checkpoint
 from torch import Tensor
 
 from minicb.batch import Batch
@@ -62,6 +62,12 @@ Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich. 今日は�
 1. Count the ships. 2. Count the words. 3. Compare them with the tables of the harbour office; explain the rest.
 She wrote to the harbour office in April. The answer came in a brown envelope, without a letter: eleven pages torn from
 a log, and on the last one, in the keeper's hand, the beginning of a sentence that he had crossed out twice."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def all_models_on_one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @dataclass(frozen=True)
@@ -215,7 +221,7 @@ def test_the_real_model_answers_a_random_workload_as_it_answers_alone(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house = real_house()
-    workload = random_workload(random.Random(1000 + seed), house.cases, most=8, max_steps=20)
+    workload = random_workload(random.Random(1000 + seed), house.cases, most=6, max_steps=16)
     # Its logits reach 38, and after 30 layers float32 itself, ours and theirs, is up to 9e-5 away from float64.
     check_workload(house, workload, "reference" if seed % 5 == 0 else "auto", Recorder(monkeypatch), rtol=2e-6)
 

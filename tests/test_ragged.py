@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
-from oracle import Steps, logits_of, poison, random_ids
+from oracle import Steps, logits_of, one_thread, poison, random_ids
 from torch import Tensor
 
 from minicb.attention import attend, repeat_kv
@@ -29,6 +29,12 @@ BACK_ENDS = {"reference": ReferenceAttention(), "grouped": GroupedAttention()}
 both = pytest.mark.parametrize("attention", BACK_ENDS.values(), ids=BACK_ENDS.keys())
 IDS = random_ids(random.Random(0), 23)
 RAGGED_SPLITS = [[1, 22], [22, 1], [5, 1, 1, 16], [1, 1, 1, 20], [11, 12]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_models_on_one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")
