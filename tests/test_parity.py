@@ -395,6 +395,9 @@ def test_a_padded_run_that_broke_leaves_its_slots_free(monkeypatch: pytest.Monke
         broken.setattr(Model, "logits", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             runner.run(padded_requests(cases, lengths, house.model))
-    outputs = runner.run(padded_requests(cases, lengths, house.model))
+    others = padded_requests(cases, lengths, house.model)
+    for request in others:
+        request.request_id = f"another {request.request_id}"
+    outputs = runner.run(others)
     for case, output in zip(cases, outputs, strict=True):
         assert_same(output.token_ids, case.answer.tokens[:4], case.answer.margins)

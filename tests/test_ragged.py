@@ -21,7 +21,7 @@ from minicb.cache import KVCache
 from minicb.engine import Engine
 from minicb.kernels.grouped import GroupedAttention
 from minicb.model import Model, ModelConfig, RopeConfig
-from minicb.reference import Attention, ReferenceAttention
+from minicb.reference import Attention, ReferenceAttention, step_mask
 from minicb.sampling import SamplingParams
 from minicb.weights import random_model, tiny_config
 
@@ -144,6 +144,16 @@ def test_the_order_of_the_requests_in_a_step_does_not_matter(model: Model, atten
     back = Steps(model, prompts, attention)(c=4, b=9, a=5)
     for name in prompts:
         torch.testing.assert_close(forth[name], back[name], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("new", [[5, 9, 4], [1, 6, 4], [1, 1, 1]], ids=["all start", "one of each", "all decode"])
+def test_the_mask_of_a_step_lets_nobody_look_at_another_request(new: list[int]) -> None:
+    kv_len = [5, 9, 4]
+    mask = step_mask(make_batch(random.Random(8), 4, kv_len, new)[0])
+    for i, rows in enumerate(mask.split(new)):
+        for j, part in enumerate(rows.split(kv_len, dim=1)):
+            expected = torch.ones(new[i], kv_len[j], dtype=torch.bool).tril(kv_len[i] - new[i]) & (i == j)
+            assert torch.equal(part, expected), (i, j)
 
 
 def test_a_nan_that_one_request_left_in_its_slot_never_reaches_the_next_owner(model: Model) -> None:
