@@ -3,8 +3,9 @@
 Whatever the function does, a trial ends with an `Outcome` and never with our stack on the screen.
 
 The limit works on every system and in every thread: a watching thread raises an exception in the calling
-one. It interrupts any Python code, tight loops and `except: pass` included. It cannot interrupt a single
-long call into compiled code (`time.sleep(1000)`, one huge matrix product): that ends when the call returns.
+one, and again twice a second. It interrupts any Python code, tight loops included. It cannot interrupt a single
+long call into compiled code (`time.sleep(1000)`, one huge matrix product) before the call returns, nor a loop that
+catches everything for ever (`except: pass` around the whole of its work): restart the kernel there.
 """
 
 from __future__ import annotations

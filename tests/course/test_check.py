@@ -14,7 +14,9 @@ from learner import IMPORTS, hand_in, right, words
 import minicb.course as course
 from minicb import seams
 from minicb.course import check
+from minicb.course.attempt import Attempt, workbench
 from minicb.course.report import CheckFailedError, Report
+from minicb.course.spec import find
 from minicb.masks import chunk_mask
 from minicb.seams import SEAMS
 
@@ -110,7 +112,11 @@ def test_exit_does_not_end_the_session() -> None:
 
 
 @pytest.mark.parametrize(
-    "loop", ["while True:\n    pass", "while True:\n    try:\n        1 / 0\n    except:\n        pass"]
+    "loop",
+    [
+        "while True:\n    pass",
+        "try:\n    while True:\n        pass\nexcept:\n    while True:\n        pass",
+    ],
 )
 def test_an_endless_loop_is_interrupted(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minicb.course.trial.LIMIT_S", 0.2)
@@ -126,6 +132,25 @@ def test_after_an_interrupted_loop_nothing_more_is_raised(monkeypatch: pytest.Mo
         sum(range(10_000))
     time.sleep(0.7)
     sum(range(10_000))
+
+
+def test_the_stop_button_stops_the_check() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        body("raise KeyboardInterrupt")
+
+
+def test_a_mistake_that_looks_like_a_well_known_one_once_gets_no_advice() -> None:
+    report = body("return torch.ones(num_queries, num_keys, dtype=torch.bool).tril(num_keys - 7)")
+    assert report.headline.startswith("wrong for 3 queries, 7 keys")
+    assert "Likely cause" not in str(report)
+
+
+def test_what_is_saved_must_be_right_not_only_what_ran() -> None:
+    """A decorator, say, would be missing in the saved text."""
+    workbench["2.2"] = Attempt("2.2", find("2.2").right[0], TOP_LEFT.strip(), "<cell>")
+    report = check("2.2")
+    assert report.headline.startswith("wrong for 3 queries, 7 keys")
+    assert not SEAMS["2.2"].yours
 
 
 def test_a_missing_return_is_named() -> None:
@@ -201,7 +226,7 @@ def test_modules_and_their_functions_become_imports(home: Path) -> None:
 
 
 def test_an_earlier_exercise_becomes_an_import_of_its_part(home: Path) -> None:
-    causal_mask = course.exercise("2.1")(right_function("2.1"))
+    causal_mask = course.exercise("2.1")(find("2.1").right[0])
     source = """
 def block_mask(lengths):
     total = sum(lengths)
@@ -210,12 +235,6 @@ def block_mask(lengths):
     assert hand_in("2.3", source, causal_mask=causal_mask).ok
     saved = (home / ".minicb" / "work" / "2.3_block_mask.py").read_text(encoding="utf-8")
     assert "from minicb.masks import causal_mask\n" in saved
-
-
-def right_function(id: str) -> object:
-    from minicb.course.spec import find
-
-    return find(id).right[0]
 
 
 def test_the_engines_own_version_is_no_answer() -> None:

@@ -58,6 +58,10 @@ def test_a_receipt_begins_at_zero(double: Double) -> None:
     assert lines() == []
     double(1)
     assert lines() == [("99.1", "reference", 1)]
+    install("99.1", lambda x: x)
+    seams.begin_receipt()
+    double(1)
+    assert lines() == [("99.1", "yours", 1)]
 
 
 def test_an_identical_copy_is_yours_once_it_is_installed(double: Double) -> None:
