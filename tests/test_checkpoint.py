@@ -544,6 +544,16 @@ def test_the_real_models_chat_template_opens_the_answer() -> None:
     assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
 
 
+# ---- what drifts between versions of transformers is touched in one place
+
+
+def test_only_the_adapter_touches_transformers_in_the_core() -> None:
+    core = sorted((Path(__file__).parents[1] / "minicb").glob("*.py"))
+    drifting = re.compile(r"(from|import) transformers|rope_theta|torch_dtype|(key|value)_cache\b|_legacy_cache")
+    touching = {path.name for path in core if drifting.search(path.read_text(encoding="utf-8"))}
+    assert touching == {"checkpoint.py"}
+
+
 # ---- the real model, offline
 
 
