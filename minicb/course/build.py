@@ -27,7 +27,7 @@ import minicb
 from minicb import seams
 from minicb.course.attempt import Attempt, attempt_from_source, is_blank, only_function, reference_attempt
 from minicb.course.check import examine
-from minicb.course.execute import Notebook, execute, same_notebook
+from minicb.course.execute import Notebook, execute, first_difference
 from minicb.course.report import blank_report
 from minicb.course.source import Cell, Source, SourceError, read_source
 from minicb.course.spec import Exercise, find
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if stale:
-        print(f"stale: {', '.join(stale)}. Rebuild: python -m minicb.course.build", file=sys.stderr)
+        print("\n".join(["stale:", *stale, "Rebuild: python -m minicb.course.build"]), file=sys.stderr)
     return 1 if stale else 0
 
 
@@ -97,9 +97,10 @@ def build(source: Source, *, check: bool, run: bool) -> list[str]:
         if kind == "solution" and run:
             execute(notebook, target)
         if check:
-            outputs = kind == "blank" or run
-            if not target.exists() or not same_notebook(nbformat.read(target, 4), notebook, outputs=outputs):
-                stale.append(name)
+            stored = nbformat.read(target, 4) if target.exists() else new_notebook()
+            difference = first_difference(stored, notebook, outputs=kind == "blank" or run)
+            if difference:
+                stale.append(f"{name} ({difference})")
         elif kind == "blank" or run:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(nbformat.writes(notebook, 4) + "\n", encoding="utf-8")
@@ -170,8 +171,12 @@ def setup_text() -> str:
 def solution_text(exercise: Exercise) -> str:
     """The reference as a learner would have typed it: without type hints, which would need imports."""
     attempt = reference_attempt(exercise.id)
-    first = attempt.node.body[0].lineno
-    return "\n".join([signature(attempt), *attempt.source.splitlines()[first - 1 :]])
+    first, lines = attempt.node.body[0].lineno, attempt.source.splitlines()
+    for node in ast.walk(attempt.node):
+        if isinstance(node, ast.AnnAssign):  # "mask: Tensor = ..."
+            start, end = node.target.end_col_offset, node.annotation.end_col_offset
+            lines[node.lineno - 1] = lines[node.lineno - 1][:start] + lines[node.lineno - 1][end:]
+    return "\n".join([signature(attempt), *lines[first - 1 :]])
 
 
 def blank_text(exercise: Exercise) -> str:

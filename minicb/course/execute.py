@@ -102,16 +102,18 @@ def texts(cell: Notebook) -> list[str]:
     return found
 
 
-def same_notebook(stored: Notebook, fresh: Notebook, *, outputs: bool) -> bool:
-    """Same cells, ids and tags; with outputs: also the same words in them, unless they are tagged as varying."""
-    if stored.metadata != fresh.metadata or len(stored.cells) != len(fresh.cells):
-        return False
-    return all(_same_cell(a, b, outputs) for a, b in zip(stored.cells, fresh.cells, strict=True))
+def first_difference(stored: Notebook, fresh: Notebook, *, outputs: bool) -> str | None:
+    """Where two notebooks differ; None if they are the same.
 
-
-def _same_cell(stored: Notebook, fresh: Notebook, outputs: bool) -> bool:
-    keys = ("cell_type", "id", "source", "metadata")
-    if any(stored[key] != fresh[key] for key in keys):
-        return False
-    varying = "nbval-ignore-output" in stored.metadata.get("tags", [])
-    return varying or not outputs or texts(stored) == texts(fresh)
+    Same cells, ids and tags; with outputs: also the same words in them, unless they are tagged as varying.
+    """
+    if stored.metadata != fresh.metadata:
+        return "metadata"
+    for old, new in zip(stored.cells, fresh.cells, strict=False):
+        for key in ("id", "cell_type", "source", "metadata"):
+            if old[key] != new[key]:
+                return f"{key} of cell {new.id}"
+        varying = "nbval-ignore-output" in old.metadata.get("tags", [])
+        if outputs and not varying and texts(old) != texts(new):
+            return f"outputs of cell {new.id}"
+    return None if len(stored.cells) == len(fresh.cells) else f"{len(stored.cells)} cells, not {len(fresh.cells)}"

@@ -24,7 +24,7 @@ from minicb import seams
 from minicb.course import check, tiny, work
 from minicb.course.attempt import body_lines, global_names, reference_attempt, workbench
 from minicb.course.build import METADATA, NOTEBOOKS, TAGS, assemble, build, setup_text, source_paths
-from minicb.course.execute import execute, faults, same_notebook
+from minicb.course.execute import execute, faults, first_difference
 from minicb.course.source import Source, SourceError, read_source
 from minicb.course.spec import chapters, exercises, find
 
@@ -54,7 +54,7 @@ def code(notebook: Any) -> list[Any]:
 @each_notebook
 def test_a_notebook_is_what_its_source_says(source: Source, kind: str) -> None:
     """If this fails: python -m minicb.course.build"""
-    assert same_notebook(stored(source, kind), assemble(source, kind), outputs=kind == "blank")
+    assert first_difference(stored(source, kind), assemble(source, kind), outputs=kind == "blank") is None
 
 
 @each_source
@@ -68,14 +68,14 @@ def test_a_stale_notebook_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
     monkeypatch.setattr("minicb.course.build.NOTEBOOKS", tmp_path / "notebooks")
     source = SOURCES[0]
-    assert build(source, check=True, run=False) == [
-        f"notebooks/{source.path.stem}.ipynb", f"notebooks/solutions/{source.path.stem}.ipynb",
-    ]  # fmt: skip
+    blank, solution = f"notebooks/{source.path.stem}.ipynb", f"notebooks/solutions/{source.path.stem}.ipynb"
+    assert build(source, check=True, run=False) == [f"{blank} (metadata)", f"{solution} (metadata)"]
     build(source, check=False, run=False)
-    assert build(source, check=True, run=False) == [f"notebooks/solutions/{source.path.stem}.ipynb"]
-    target = tmp_path / "notebooks" / f"{source.path.stem}.ipynb"
+    assert build(source, check=True, run=False) == [f"{solution} (metadata)"]
+    target = tmp_path / blank
     target.write_text(target.read_text(encoding="utf-8").replace("not written yet", "not there"), encoding="utf-8")
-    assert f"notebooks/{source.path.stem}.ipynb" in build(source, check=True, run=False)
+    id = chapters()[source.chapter].exercises[0].id.replace(".", "-")
+    assert f"{blank} (outputs of cell {source.chapter:02d}-check-{id})" in build(source, check=True, run=False)
 
 
 def test_every_chapter_has_its_notebook_or_waits_for_it() -> None:
