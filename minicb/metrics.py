@@ -85,7 +85,7 @@ def write_whole(path: str | PathLike[str], text: str) -> None:
 def read_trace(path: str | PathLike[str]) -> list[StepRecord]:
     """The records of a trace. Raises ValueError naming the line that is not one."""
     records = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
         try:
             fields = json.loads(line)
             fields["entries"] = tuple(Entry(**entry) for entry in fields["entries"])
