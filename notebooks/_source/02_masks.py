@@ -35,7 +35,7 @@ start(2)
 # The running example of this course has seven tokens. A model reads them and is asked what comes next.
 
 # %%
-from minicb import masks  # the engine's four masks; each is yours as soon as it has passed its check
+from minicb import masks  # the engine's four; each is yours once it has passed its check
 from minicb.course.draw import draw_bars, draw_mask, draw_tokens
 
 TOKENS = ["<bos>", "I", "am", "sure", "this", "pro", "ject"]
@@ -53,7 +53,7 @@ draw_tokens(TOKENS, positions=True, title="The running example")
 # **Before you run anything.** Six tokens give a square of 36 cells. How many of them are True?
 
 # %%
-predict("2.P1", None)  # your number instead of None; a wrong guess teaches more than no guess
+predict("2.P1", None)  # your number instead of None
 
 # %% [markdown]
 # A worked example, for four tokens. Start with everybody seeing everybody, then keep the lower triangle (`tril`):
@@ -95,7 +95,7 @@ draw_mask(
     TOKENS,
     TOKENS,
     frame_row=2,
-    note="this row: what \u201cam\u201d may look at",
+    note="this row: what 'am' may look at",
     title="Causal mask",
 )
 
@@ -109,7 +109,7 @@ seen = torch.tensor([True, True, False])
 
 multiplied = torch.softmax(scores * seen, dim=0)
 hidden = torch.softmax(scores.masked_fill(~seen, -math.inf), dim=0)
-print("multiplied by the mask:       ", [f"{share:.2f}" for share in multiplied.tolist()])
+print("multiplied by the mask:    ", [f"{share:.2f}" for share in multiplied.tolist()])
 print("minus infinity where False:", [f"{share:.2f}" for share in hidden.tolist()])
 
 # %% [markdown] folded What went wrong?
@@ -150,12 +150,18 @@ draw_mask(second_go, TOKENS[4:], TOKENS, col_roles=["cached"] * 4 + ["new"] * 3,
 # %%
 predict("2.P3", None)
 
+# %% [markdown]
+# **A tool for it: compare all with all.** `a[:, None]` stands a row of numbers up as a column, `b[None, :]` lies
+# flat. A comparison of the two gives a cell for each pair. Row i belongs to `a[i]`, column j to `b[j]`:
+
+# %%
+a, b = torch.tensor([1, 3]), torch.tensor([0, 1, 2, 3])
+print((a[:, None] == b[None, :]).int())
+
 # %% [markdown] heading 2.2
-# You could cut rows from the square, but then you build all of it each time, for one new token after a thousand.
-# Compare positions instead.
-#
-# The tool is *comparing all with all*. `a[:, None]` stands a row of numbers up as a column, and a comparison with
-# `b[None, :]` gives one cell for each pair: `cell[i, j]` compares `a[i]` with `b[j]`. Fill in both blanks.
+# You could cut the mask from the square. But then you build a square of a thousand rows for one new token after 999
+# old ones, and throw all but one away. Compare positions instead: fill in both blanks. With 3 queries and 7 keys
+# `query_pos` should hold 4, 5, 6.
 
 
 # %% exercise 2.2
@@ -186,15 +192,16 @@ measured("2.P3", int(masks.chunk_mask(2, 6).sum()))
 import torch.nn.functional as F
 
 dice = torch.Generator().manual_seed(0)
-q, k = torch.randn(1, 7, 4, generator=dice), torch.randn(1, 7, 4, generator=dice)  # [H, T, D], [H, S, D]
+q, k = torch.randn(2, 1, 7, 4, generator=dice)  # [H, T, D] and [H, S, D]: 1 head of size 4
 identity = torch.eye(7)[None]
 
-by_switch = F.scaled_dot_product_attention(q[:, 4:], k, identity, is_causal=True)
-by_mask = F.scaled_dot_product_attention(q[:, 4:], k, identity, attn_mask=masks.chunk_mask(3, 7))
-all_at_once = F.scaled_dot_product_attention(q, k, identity, is_causal=True)
+attention = F.scaled_dot_product_attention
+one_go = attention(q, k, identity, is_causal=True)[:, 4:]  # all 7 at once, the last 3 rows
+by_mask = attention(q[:, 4:], k, identity, attn_mask=masks.chunk_mask(3, 7))
+by_switch = attention(q[:, 4:], k, identity, is_causal=True)
 
-print("your mask gives what one go gives:     ", torch.allclose(by_mask, all_at_once[:, 4:], atol=1e-6))
-print("is_causal=True gives what one go gives:", torch.allclose(by_switch, all_at_once[:, 4:], atol=1e-6))
+print("same as one go, with your mask:     ", torch.allclose(by_mask, one_go, atol=1e-6))
+print("same as one go, with is_causal=True:", torch.allclose(by_switch, one_go, atol=1e-6))
 draw_mask(
     by_switch[0] > 0,
     TOKENS[4:],
@@ -242,7 +249,9 @@ print("their test, on the engine's mask: ", colour(their_test, masks.chunk_mask)
 
 
 # %% only=blank
-def your_test(chunk_mask): ...  # assert ...
+def your_test(chunk_mask):
+    """Fail for a mask that is wrong where their test does not look."""
+    # assert ...
 
 
 print("your test, on the exhibit:       ", colour(your_test, exhibit))
@@ -395,7 +404,7 @@ predict("2.P6", None)
 
 # %% [markdown] heading 2.4
 # When may a query look at a key? Say it in one sentence with one "and" in it. Then write the sentence down: two
-# comparisons of all with all, as in 2.2, and `&` between them.
+# comparisons of all with all, as in 2.2. The "and" of two masks is `&`, with brackets around each comparison.
 
 # %% exercise 2.4
 
@@ -520,7 +529,7 @@ def all_ways(n):
 
 
 answers = {fed(pieces)[0] for pieces in all_ways(7)}
-print(f"{len(list(all_ways(7)))} ways to feed the prompt, {len(answers)} answer: {answers}")
+print(f"{len(list(all_ways(7)))} ways to feed the prompt, different answers: {len(answers)}")
 
 # %% [markdown]
 # **Motive.** Why feed in pieces, then? The engine keeps a record of each step. It counts the cells that attention
@@ -531,7 +540,7 @@ print(f"{len(list(all_ways(7)))} ways to feed the prompt, {len(answers)} answer:
 def count(pieces):
     _, steps = fed(pieces)
     cells, useful = sum(step.score_cells for step in steps), sum(step.useful_cells for step in steps)
-    print(f"{pieces!s:<24}{len(steps)} passes   {cells} cells computed, {useful} visible")
+    print(f"{pieces!s:<24}passes: {len(steps)}   cells computed: {cells}   visible: {useful}")
 
 
 for pieces in ([7], [4, 3], [1] * 7):
