@@ -279,7 +279,7 @@ print("your test, on the engine's mask: ", colour(your_test, masks.chunk_mask))
 # Is that enough to keep them apart? Here is the plain causal mask over the whole row:
 
 # %%
-draw_mask(masks.causal_mask(5), row_owners="AAABB", col_owners="AAABB", title="One staircase over two requests")
+draw_mask(masks.causal_mask(5), row_owners="AAABB", col_owners="AAABB", title="One staircase for two")
 
 # %% [markdown]
 # A visible cell has the colour of the key's owner. The rows of B are full of A's colour: six cells through which B
@@ -581,7 +581,7 @@ with watch("2.2") as calls:
     answer("The capital of France is", feed=[3, 2], attention="reference")
 
 # %% [markdown]
-# The same in one go, and in five:
+# Now in one go, and in five. Before you run it: how often will the chunk mask be asked each time?
 
 # %%
 answer("The capital of France is", attention="reference")
@@ -595,7 +595,11 @@ answer("The capital of France is", feed=[1, 1, 1, 1, 1], attention="reference")
 # %%
 words = ["The", "capital", "of", "France", "is"]
 draw_mask(
-    calls[0].result, words[3:], words, col_roles=["cached"] * 3 + ["new"] * 2, title="The second go, inside SmolLM2"
+    calls[0].result,
+    words[3:],
+    words,
+    col_roles=["cached"] * 3 + ["new"] * 2,
+    title="The second go, inside SmolLM2",
 )
 
 # %% [markdown]
@@ -652,8 +656,8 @@ run_anyway("2.2", "The capital of France is", feed=[3, 2], attention="reference"
 #    rule "same sequence" have to become? What may differ between the requests, and what must not?
 
 # %% [markdown] folded Answers
-# 1. Positions turn the queries and keys; they hide nothing. Only the mask keeps requests apart. In 2.3 the positions
-#    restarted, and B knew the word.
+# 1. A position tells the model where a token stands; it hides nothing. Only the mask keeps requests apart. In 2.3 the
+#    positions restarted, and B knew the word.
 # 2. 6 + 7 for A, 1 + 2 + 3 for B: 19 of 50. `explore(5, 2, 3)` draws it.
 # 3. `k_pos[None, :] > q_pos[:, None] - window`, joined with another `&`. With a window of 2 each token sees itself
 #    and one more.
