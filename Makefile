@@ -1,7 +1,7 @@
 # minicb: from a fresh checkout to the demo, the tests or the course, with Python 3.11-3.13 and pip.
 # The first run fetches packages and a model; every later one works offline and installs nothing.
 
-.PHONY: help setup model demo test lint lab clean
+.PHONY: help setup model demo test lint lab notebooks soak mutants clean
 .DEFAULT_GOAL := help
 
 RUN := .venv/bin/python -m
@@ -13,6 +13,9 @@ help:
 	@echo "make test    set up, then every check and test"
 	@echo "make lab     set up, then open the course in JupyterLab (LAB_FLAGS=... goes to jupyter)"
 	@echo "make lint    set up, then format, lint and type checks only"
+	@echo "make notebooks  set up, then build the notebooks from their text sources"
+	@echo "make soak    set up, then random workloads against the oracle (SEEDS=2000)"
+	@echo "make mutants set up, then check that planted faults are found"
 	@echo "make setup   only the virtual environment in .venv (about 350 MB to fetch, 1.6 GB on disk)"
 	@echo "make clean   remove .venv and the caches of the tools; your work in .minicb and the model stay"
 	@echo
@@ -25,6 +28,12 @@ demo: model
 # Tests of every kind belong here, in the order in which a failure is cheapest to find.
 test: lint model
 	@PYTHONWARNDEFAULTENCODING=1 $(RUN) pytest
+	@$(RUN) pytest --nbval --nbval-current-env notebooks/solutions
+	@$(RUN) pytest --nbval-lax --nbval-current-env notebooks/*.ipynb
+
+# Blank and solved notebooks from notebooks/_source.
+notebooks: model
+	@$(RUN) minicb.course.build
 
 lint: setup
 	@$(RUN) ruff check .
@@ -39,6 +48,15 @@ model: setup
 
 setup:
 	@sh -c "$$SETUP"
+
+# Random workloads against the oracle, as many as you like: make soak SEEDS=2000
+SEEDS := 2000
+soak: setup
+	@$(RUN) tests.harness.soak --seeds $(SEEDS)
+
+# Does the suite notice a fault? Plants them one by one in a copy of the package.
+mutants: setup
+	@$(RUN) tests.harness.mutate
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist minicb.egg-info

@@ -59,12 +59,12 @@ def mix(weights: Tensor, v: Tensor) -> Tensor:
 @seam("1.4")
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """Cut each token's row into heads: [T, num_heads * D] -> [T, num_heads, D]. The inverse of `merge_heads`."""
-    return x.reshape(x.shape[0], num_heads, -1)
+    return x.reshape(x.shape[0], num_heads, x.shape[1] // num_heads)
 
 
 def merge_heads(x: Tensor) -> Tensor:
     """Lay the heads of each token side by side again: [T, H, D] -> [T, H * D]."""
-    return x.reshape(x.shape[0], -1)
+    return x.flatten(1)
 
 
 @seam("1.5")

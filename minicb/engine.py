@@ -31,7 +31,7 @@ from minicb.reference import Attention, ReferenceAttention
 from minicb.request import Limits, RefusedError, Request, open_request
 from minicb.sampling import Sampled, SamplingParams, check_number, sample
 from minicb.scheduler import Scheduler
-from minicb.seams import learner_owns
+from minicb.seams import begin_receipt, learner_owns
 from minicb.stopping import Decode
 
 DEFAULT_MODEL_LEN = 2048  # tokens; more only if asked for, as every slot is as long as the longest request
@@ -130,6 +130,8 @@ class Engine:
         params = SamplingParams() if params is None else params
         seed = self.seeds.getrandbits(63)
         request = open_request(request_id, prompt, params, self.limits, self.decode, seed, self.clock())
+        if not self.requests:
+            begin_receipt()  # a new generation: whose functions run is counted afresh
         with uninterrupted():
             self.requests[request_id] = request
             self.arrived.append(request_id)

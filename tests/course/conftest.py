@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-# Importing the course installs what its home holds; here that must not be what a developer has written.
-os.environ["MINICB_HOME"] = tempfile.mkdtemp(prefix="minicb-test-")
 
 from minicb import seams
 from minicb.course.attempt import workbench

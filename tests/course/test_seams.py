@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from minicb import seams
+from minicb import Engine, SamplingParams, seams
 from minicb.seams import SEAMS, NotYours, install, learner_owns, receipt, seam, strict, swapped, uninstall
+from minicb.weights import random_model
 
 Double = Callable[[int], int]
 
@@ -138,3 +139,13 @@ def test_without_a_learner_a_call_goes_straight_to_the_reference() -> None:
 
 def test_ids_are_sorted_as_numbers() -> None:
     assert sorted(["2.10", "2.9", "10.1", "2.1"], key=seams.order) == ["2.1", "2.9", "2.10", "10.1"]
+
+
+def test_a_new_generation_starts_a_new_receipt() -> None:
+    engine = Engine(random_model(), attention="reference", max_model_len=16)
+    for _ in range(2):
+        engine.add_request([1, 2, 3], SamplingParams(max_tokens=2))
+        while engine.has_unfinished_requests:
+            engine.step()
+        calls = {line.name: line.calls for line in seams.receipt()}
+        assert calls["causal_mask"] == calls["chunk_mask"] == 1
