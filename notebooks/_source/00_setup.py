@@ -252,10 +252,10 @@ grow_table("naive", workloads=(THREE,))
 #   shows it.
 # - **How a measurement could mislead**: where two logits are nearly equal, rounding decides. In half precision a
 #   token may flip without any mistake in the code, and everything after it differs.
-# - **The command**: `answer(prompt, max_tokens=48)`.
+# - **The command**: `answer(prompt, max_tokens=40)`.
 
 # %%
-answer("The weather today is", max_tokens=48)
+answer("Hello! How are you?", max_tokens=40)
 
 # %% [markdown]
 # ## Could you explain it?

@@ -441,9 +441,7 @@ print(torch.arange(6), "->", torch.arange(6).reshape(3, 2).tolist())
 # %% [markdown] heading 1.4
 # One line does it. Here are its pieces in the wrong order; put them together:
 #
-# `num_heads,` · `return` · `-1)` · `x.shape[0],` · `x.reshape(`
-#
-# (`-1` asks `reshape` to work out this length by itself.)
+# `num_heads,` · `return` · `x.shape[1] // num_heads)` · `x.shape[0],` · `x.reshape(`
 
 # %% exercise 1.4
 

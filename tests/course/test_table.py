@@ -55,7 +55,7 @@ def test_a_part_that_changes_the_answers_shows_in_the_table() -> None:
     even = lambda scores, mask: mask / mask.sum(dim=-1, keepdim=True) + torch.zeros_like(scores)  # noqa: E731
     with seams.swapped("1.2", even):
         assert not row("naive").identical
-        assert seams.SEAMS["1.2"].counts()["yours"] == 15 * 2  # steps, layers
+        assert set(seams.SEAMS["1.2"].counts()) == {"yours"}
     assert row("naive").identical
 
 
