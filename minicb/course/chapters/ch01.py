@@ -127,6 +127,11 @@ WEIGHTS = Exercise(
         ),
         Twin(answers.weights_with_the_mask_turned_round, "you hide what is visible: True in the mask means may look."),
         Twin(
+            answers.weights_with_both_fills_turned_round,
+            "both fills are turned round: you hide what is visible, and give zeros to the rows that see something. "
+            "~ turns a mask round.",
+        ),
+        Twin(
             answers.weights_with_the_mask_added_as_ones,
             "adding True adds 1. To hide a score add minus infinity to it, and 0 to the others.",
         ),

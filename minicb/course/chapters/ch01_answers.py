@@ -90,6 +90,11 @@ def weights_with_the_mask_turned_round(scores, mask):
     return shares.nan_to_num(0.0)
 
 
+def weights_with_both_fills_turned_round(scores, mask):
+    shares = torch.softmax(scores.masked_fill(mask, float("-inf")), dim=-1)
+    return shares.masked_fill(mask.any(dim=-1, keepdim=True), 0.0)
+
+
 def weights_with_the_mask_added_as_ones(scores, mask):
     return torch.softmax(scores + mask, dim=-1)
 

@@ -57,9 +57,9 @@ SPLIT_HEADS = Exercise(
     steps=(
         "None has to move: the row is only read in pieces.",
         "Keep the first dimension, the tokens.",
-        "Cut the second into num_heads pieces; -1 lets reshape work out their size.",
+        "Cut the second into num_heads pieces: each is x.shape[1] // num_heads numbers long.",
     ),
-    pieces=("x.reshape(", "x.shape[0],", "num_heads,", "-1)", "return"),
+    pieces=("x.reshape(", "x.shape[0],", "num_heads,", "x.shape[1] // num_heads)", "return"),
     why="heads are neighbours in memory, so cutting and merging them costs nothing: no number moves.",
     in_engine=same_tokens,
 )
