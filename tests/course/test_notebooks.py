@@ -73,7 +73,9 @@ def test_a_stale_notebook_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     build(source, check=False, run=False)
     assert build(source, check=True, run=False) == [f"{solution} (metadata)"]
     target = tmp_path / blank
-    target.write_text(target.read_text(encoding="utf-8").replace(" - not written yet", " - not there"), encoding="utf-8")
+    target.write_text(
+        target.read_text(encoding="utf-8").replace(" - not written yet", " - not there"), encoding="utf-8"
+    )
     id = chapters()[source.chapter].exercises[0].id.replace(".", "-")
     assert f"{blank} (outputs of cell {source.chapter:02d}-check-{id})" in build(source, check=True, run=False)
 
