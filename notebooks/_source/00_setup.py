@@ -241,6 +241,9 @@ grow_table("naive", workloads=(THREE,))
 # the part of the computed tokens that had to be computed at all: here 28 of 112. The *longest gap* is the most
 # tokens computed between two tokens of one request: what somebody has to wait in the middle of an answer.
 #
+# The table has a blind spot: the wait *before* the first token is in none of its columns. Here C waits for 9 steps,
+# and its gaps look harmless. Keep that in mind when a row looks good.
+#
 # ## The evidence line
 #
 # Each chapter says of its idea when it helps and when it does not. For the greedy choice:
