@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +25,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+LIMIT_S = 60.0  # for each such test: many times what the slowest takes, so that a hang is a failure
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    if "one_thread" not in getattr(item, "fixturenames", ()) or not hasattr(signal, "setitimer"):
+        return (yield)
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail(f"still running after {LIMIT_S:.0f} s"))
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

@@ -308,6 +308,24 @@ def test_two_engines_in_one_process_break_apart() -> None:
     assert same_answer(good.generate([[1, 2, 3]], PARAMS)[0], said([1, 2, 3]))
 
 
+@pytest.mark.parametrize("end", ["a fault of the loop", "an abort"])
+def test_text_that_could_have_become_a_stop_text_is_not_lost_at_the_end(end: str) -> None:
+    model = Scripted(reciting(1, b"xyST"))
+    engine = small_engine(model)
+    engine.add_request([1], SamplingParams(stop="STOP", max_tokens=9), "r")
+    events = [event for _ in range(4) for event in engine.step()]
+    assert "".join(event.text for event in events) == "xy"
+    model.before = broken
+    if end == "an abort":
+        last = engine.abort_request("r")
+        events += [last] if last else []
+    else:
+        with pytest.raises(Broken):
+            engine.step()
+        events += engine.collect()
+    assert "".join(event.text for event in events) == outputs({"r": events})["r"].text == "xyST"
+
+
 # ---- one request's fault
 
 
@@ -673,8 +691,35 @@ def one_generate(llm: LLM) -> list[RequestOutput]:
         return llm.generate(prompts, TWO)
 
 
+def the_bare_engine(llm: LLM) -> list[RequestOutput]:
+    """Without the front of the house: whoever is interrupted looks whether it was done, and does it again if not.
+    Only what `step` was about to return is lost on its way, so that the answer is asked for again."""
+    engine, prompts = llm.engine, {"1": [1, 3], "2": [2, 3], "gone": [8]}
+    ended: dict[str, RequestOutput] = {}
+
+    def interruptibly(call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except KeyboardInterrupt:
+            engine.check()
+        return None
+
+    while not {"1", "2"} <= set(ended):
+        for name in {"1", "2", "gone"} - set(ended):
+            while name not in engine.requests:
+                interruptibly(lambda name=name: engine.add_request(prompts[name], TWO, name))
+        while "gone" in engine.requests:
+            interruptibly(lambda: engine.abort_request("gone"))
+        while engine.requests or engine.outbox:
+            events = interruptibly(engine.step) or []
+            ended |= {event.request_id: event.output for event in events if event.output}
+    interruptibly(engine.reset)
+    interruptibly(engine.check)
+    return [ended["1"], ended["2"]]
+
+
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or a coverage tool watches the lines already")
-@pytest.mark.parametrize("work", [two_streams, one_generate], ids=["streams", "generate"])
+@pytest.mark.parametrize("work", [two_streams, one_generate, the_bare_engine], ids=["streams", "generate", "engine"])
 def test_an_interrupt_at_any_line_of_the_core_loses_nothing(work: Callable[[LLM], list[RequestOutput]]) -> None:
     """Run after run is interrupted once, each at the line after the one before, until a run has no line left."""
     wanted = [said([i, 3], TWO) for i in (1, 2)]
