@@ -726,7 +726,10 @@ def test_an_interrupt_at_any_line_of_the_core_loses_nothing(work: Callable[[LLM]
     for number in itertools.count(1):
         llm = make_llm()
         with pressing_at_line(number) as hit:
-            ended = work(llm)
+            try:
+                ended = work(llm)
+            except KeyboardInterrupt:
+                pytest.fail(f"interrupted twice, the second time where nobody expected it: {hit}")
         if not hit:
             break
         for output, right in zip(ended, wanted, strict=True):

@@ -174,6 +174,16 @@ def test_a_reader_may_start_late_pause_and_find_everything_there() -> None:
     assert same_answer(outputs({"b": first + rest})["b"], said("3", LONG))
 
 
+def test_nobody_computes_who_has_mail() -> None:
+    llm = make_llm()
+    a, b = llm.stream("one", LONG), llm.stream("3", LONG)
+    next(a)
+    assert llm.engine.steps == 1
+    llm.pump(b.request_id)
+    next(b)
+    assert llm.engine.steps == 1
+
+
 def test_a_step_that_somebody_else_makes_is_delivered_too() -> None:
     llm = make_llm()
     stream = llm.stream("one", SHORT)
