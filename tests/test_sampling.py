@@ -246,7 +246,7 @@ def test_successive_positions_of_one_seed_are_spread_evenly_too() -> None:
     assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 0.03
 
 
-@pytest.mark.parametrize("u", [0.0, 0.5, 1 - 2**-24])
+@pytest.mark.parametrize("u", [0.0, 0.5, 1 - 2**-24, 1.0])  # the last one by rounding only
 def test_rounding_never_picks_a_token_without_a_share(u: float) -> None:
     shares = torch.zeros(1, 50_000)
     shares[0, 100:40_000] = torch.rand(39_900, generator=torch.Generator().manual_seed(0)) / 20_000
