@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -13,6 +14,7 @@ ROWS = dict(re.findall(r"^\| ([AR]\d+) \| (.*) \|$", TEXT, flags=re.MULTILINE))
 WANTED = [f"A{n}" for n in range(1, 27)] + [f"R{n}" for n in (*range(1, 8), *range(10, 15), 18, 19, *range(21, 26), 27)]
 
 
+@cache
 def written() -> set[str]:
     """Every test of this folder, as file::name."""
     return {
