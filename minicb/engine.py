@@ -174,9 +174,9 @@ class Engine:
                 event = Event(request.request_id, token, text)
                 events.append(self.farewell(request, token, text) if request.finished else event)
             self.post(events)
-            record = self.record(plan, events, (began, now))
+            record = self.record(plan, events, (began, now)) if self.on_step else None
             self.steps, self.arrived, self.aborted = self.steps + 1, [], []
-        if self.on_step is not None:
+        if self.on_step and record:
             self.on_step(record)
 
     def post(self, events: Sequence[Event]) -> None:

@@ -58,7 +58,7 @@ class Request:
     num_prompt_tokens: int
     params: SamplingParams
     seed: int  # the random stream's, drawn at the door if the user gave none
-    end_ids: frozenset[int]  # the model's own end ids, unless ignore_eos
+    ending_ids: frozenset[int]  # every id that ends this answer: the model's, unless ignore_eos, and the user's
     checker: StopChecker
     max_total_tokens: int  # prompt and answer together may not be longer
     arrival_s: float
@@ -87,11 +87,6 @@ class Request:
     @property
     def num_uncomputed_tokens(self) -> int:
         return len(self.tokens) - self.num_computed_tokens
-
-    @property
-    def ending_ids(self) -> frozenset[int]:
-        """Every id that ends this answer: the model's and the user's."""
-        return self.end_ids | frozenset(self.params.stop_token_ids)
 
     def take(self, sampled: Sampled, now: float) -> str:
         """Append the next token; ends the request if that was its last. Returns the text that may be shown now.
@@ -170,7 +165,7 @@ def open_request(
         num_prompt_tokens=len(prompt),
         params=params,
         seed=params.seed if params.seed is not None else seed,
-        end_ids=frozenset() if params.ignore_eos else limits.end_ids,
+        ending_ids=(frozenset() if params.ignore_eos else limits.end_ids) | frozenset(params.stop_token_ids),
         checker=StopChecker(decode or (lambda _: ""), params.stop, params.include_stop_str_in_output),
         max_total_tokens=len(prompt) + params.max_tokens if params.max_tokens else limits.max_model_len,
         arrival_s=now,

@@ -62,10 +62,12 @@ class StopChecker:
         """
         before = len(self.text)
         self.text += self.detokeniser.push(token_id)
+        if not armed or not self.stops:
+            return None
         # A match must end in the new piece: an earlier one was passed by before `min_tokens`, and has been shown.
         starts = ((max(0, before - len(stop) + 1), stop) for stop in self.stops)
         found = [(at, stop) for start, stop in starts if (at := self.text.find(stop, start)) >= 0]
-        if not found or not armed:
+        if not found:
             return None
         at, stop = min(found)  # the earliest in the text; of those the shorter
         self.text = self.text[: at + len(stop) if self.include else at]

@@ -1,0 +1,110 @@
+"""What a step costs without its model: `python -m tests.harness.overhead`.
+
+256 requests write their answers; behind them nobody, 1,000 or 10,000 wait. The scheduler's own work is `schedule` and
+`commit`; `pack` makes the tensors; the rest is the engine's events, and a model that does nothing. With `--text`,
+`commit` also decodes with the packaged model's tokenizer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minicb import engine as engine_module
+from minicb.batch import Batch
+from minicb.checkpoint import Tokenizer, find_checkpoint
+from minicb.engine import Engine
+from minicb.sampling import SamplingParams
+from minicb.stopping import Decode
+from tests.harness.scripted import scripted_config
+from tests.harness.threads import one_thread
+
+RUNNING, WAITING, ROOM, VOCAB = 256, (0, 1_000, 10_000), 1_024, 64
+PARTS = ("schedule", "commit", "pack", "sample", "rest")
+
+
+class NoModel:
+    """Computes nothing: every token is the same one."""
+
+    def __init__(self) -> None:
+        self.config = scripted_config(VOCAB, ROOM)
+        self.device, self.dtype = torch.device("cpu"), torch.float32
+
+    def __call__(self, batch: Batch, cache: object, attention: object) -> Tensor:  # noqa: ARG002
+        return torch.zeros(len(batch.tokens), 1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return hidden.expand(-1, VOCAB)
+
+
+def timed(function: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        result = function(*args, **kwargs)
+        times.append(time.perf_counter() - began)
+        return result
+
+    return call
+
+
+def measure(waiting: int, steps: int, decode: Decode | None) -> dict[str, np.ndarray]:
+    """Seconds of each part in each of these steps."""
+    engine = Engine(
+        NoModel(), decode, max_num_seqs=RUNNING, max_num_batched_tokens=512, max_model_len=ROOM,  # type: ignore[arg-type]
+        kv_cache_memory_bytes=1 << 28,
+    )  # fmt: skip
+    for n in range(RUNNING + waiting):
+        engine.add_request([n % VOCAB] * (1 + n % 64), SamplingParams(max_tokens=ROOM - 64))
+    while len(engine.scheduler.running) < RUNNING or engine.scheduler.running[-1].num_output_tokens < 5:
+        engine.step()
+    assert len(engine.scheduler.waiting) == waiting
+    times: dict[str, list[float]] = {part: [] for part in PARTS}
+    before = engine_module.pack, engine_module.sample
+    engine.scheduler.schedule = timed(engine.scheduler.schedule, times["schedule"])  # type: ignore[method-assign]
+    engine.scheduler.commit = timed(engine.scheduler.commit, times["commit"])  # type: ignore[method-assign]
+    engine_module.pack, engine_module.sample = timed(before[0], times["pack"]), timed(before[1], times["sample"])
+    try:
+        for _ in range(steps):
+            began = time.perf_counter()
+            engine.step()
+            times["rest"].append(time.perf_counter() - began)
+    finally:
+        engine_module.pack, engine_module.sample = before
+    parts = {part: np.array(values) for part, values in times.items()}
+    parts["rest"] -= sum(parts[part] for part in PARTS if part != "rest")
+    return parts
+
+
+def spread(seconds: np.ndarray) -> str:
+    """Median and the 5th to 95th percentile, in ms."""
+    low, middle, high = np.percentile(seconds * 1e3, (5, 50, 95))
+    return f"{middle:6.2f} ({low:.2f}-{high:.2f})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.harness.overhead", description=__doc__)
+    parser.add_argument("--steps", type=int, default=300, help="measured steps a line (default 300)")
+    parser.add_argument("--text", action="store_true", help="decode with the packaged model's tokenizer")
+    options = parser.parse_args(arguments)
+    decode = Tokenizer.load(find_checkpoint(None)).decode if options.text else None
+    print(f"{RUNNING} running, ms a step: median (5th-95th percentile) of {options.steps} steps")
+    print(f"{'waiting':>8}  {'schedule + commit':<22}" + "".join(f"{part:<22}" for part in PARTS))
+    with one_thread():
+        for waiting in WAITING:
+            parts = measure(waiting, options.steps, decode)
+            cells = [parts["schedule"] + parts["commit"], *(parts[part] for part in PARTS)]
+            print(f"{waiting:>8,}  " + "".join(f"{spread(cell):<22}" for cell in cells))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
