@@ -96,6 +96,7 @@ class _Watch:
         self._seconds = seconds
         self._target = ctypes.c_ulong(threading.get_ident())
         self._over = threading.Event()
+        self._fired = False
         self._lock = threading.Lock()
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -104,13 +105,32 @@ class _Watch:
         while not self._over.wait(pause):
             with self._lock:
                 if not self._over.is_set():
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(self._target, ctypes.py_object(TooLong))
+                    self._interrupt()
             pause = AGAIN_S
 
+    def _interrupt(self) -> None:
+        self._fired = True
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(self._target, ctypes.py_object(TooLong))
+
     def stop(self) -> None:
-        self._over.set()
-        with self._lock:  # after this the watcher raises nothing more; take back what is still on its way
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(self._target, None)
+        """Nothing more is raised after this, and nothing is left on its way.
+
+        An interruption cannot be taken back cleanly (CPython keeps its flag set, which slows every call and hangs
+        a debugger); so a last one is sent and let in, here, where it does no harm.
+        """
+        sent = False
+        while True:
+            try:
+                self._over.set()
+                with self._lock:  # whoever holds it knows that the watcher is not raising just now
+                    if sent or not self._fired:
+                        return
+                    sent = True
+                    self._interrupt()
+                while True:
+                    pass
+            except TooLong:
+                continue
 
 
 @dataclass(frozen=True, slots=True)

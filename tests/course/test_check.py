@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,27 @@ def test_after_an_interrupted_loop_nothing_more_is_raised(monkeypatch: pytest.Mo
         sum(range(10_000))
     time.sleep(0.7)
     sum(range(10_000))
+
+
+def test_an_interrupted_loop_leaves_nothing_that_hangs_a_debugger() -> None:
+    code = """
+import contextlib, sys
+from minicb.course.trial import TooLong, limited
+
+def endless():
+    while True:
+        pass
+
+def watched():
+    return 3
+
+with contextlib.suppress(TooLong):
+    limited(endless, 0.05)
+sys.settrace(lambda *_: None)
+print(watched())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60, check=True)
+    assert done.stdout == "3\n"
 
 
 def test_the_stop_button_stops_the_check() -> None:
