@@ -81,7 +81,10 @@ class Screen:
         label = max((len(name) for record in records for name in record.arrived), default=0)
         lines = timeline_text(records, max(20, self.console.width - label - 2))
         if "utf" in (self.console.encoding or "").lower():
-            lines = [line[:label] + line[label:].translate(str.maketrans(SHAPES)) for line in lines]
+            lines = [
+                line[:label] + line[label:].translate({ord(letter): shape for letter, shape in SHAPES.items()})
+                for line in lines
+            ]
         text = Text(no_wrap=True, overflow="crop")
         for i, line in enumerate(lines):
             text.append(line + "\n", style=HUES[i % len(HUES)])
