@@ -156,7 +156,7 @@ def sample_rows(logits: Tensor, requests: Sequence[Request]) -> list[Sampled]:
     raw = logits
     changed = [i for i, r in enumerate(requests) if r.params.penalised or r.params.min_tokens > r.num_output_tokens]
     if changed:
-        logits = logits.float().clone()
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)  # never coarser than given
         for row in changed:
             adjust(logits[row], requests[row])
         if not logits.amax(dim=-1).isfinite().all():

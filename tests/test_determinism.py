@@ -18,7 +18,8 @@ import torch
 from minicb.engine import Engine
 from minicb.metrics import write_trace
 from minicb.outputs import RequestOutput
-from minicb.sampling import SamplingParams
+from minicb.request import Limits, open_request
+from minicb.sampling import Sampled, SamplingParams, sample
 from minicb.weights import random_model, tiny_config
 from tests.harness.case import draw_case
 from tests.harness.driver import Driver
@@ -155,3 +156,14 @@ def test_a_random_model_does_not_depend_on_the_global_stream() -> None:
     torch.manual_seed(99)
     second = random_model(tiny_config(layers=1), seed=5)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+def test_a_neighbour_with_penalties_does_not_round_the_logits_of_others() -> None:
+    close = torch.tensor([[1.0, 1.0 + 1e-12], [1.0, 2.0]], dtype=torch.float64)
+    limits = Limits(vocab_size=2, max_model_len=8, end_ids=frozenset())
+    plain, penalised = (
+        open_request(name, [0], SamplingParams(repetition_penalty=penalty), limits, None, seed=0, now=0.0)
+        for name, penalty in (("plain", 1.0), ("penalised", 2.0))
+    )
+    alone = sample(close[:1], [plain])
+    assert alone == sample(close, [plain, penalised])[:1] == [Sampled(1)]
