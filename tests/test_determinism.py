@@ -162,7 +162,7 @@ def test_a_neighbour_with_penalties_does_not_round_the_logits_of_others() -> Non
     close = torch.tensor([[1.0, 1.0 + 1e-12], [1.0, 2.0]], dtype=torch.float64)
     limits = Limits(vocab_size=2, max_model_len=8, end_ids=frozenset())
     plain, penalised = (
-        open_request(name, [0], SamplingParams(repetition_penalty=penalty), limits, None, seed=0, now=0.0)
+        open_request(name, [0], SamplingParams(repetition_penalty=penalty, max_tokens=1), limits, None, seed=0, now=0.0)
         for name, penalty in (("plain", 1.0), ("penalised", 2.0))
     )
     alone = sample(close[:1], [plain])
