@@ -1,6 +1,7 @@
-"""Runs random cases and then tests, until the first failure, and says what failed. Started by `mutate.py`.
+"""Runs tests and random cases until the first failure, and says what failed. Started by `mutate.py`.
 
-`python -m tests.harness.kill SEEDS TEST_FILE ...`: exit code 1 and the killer's name in the last line, or 0.
+`python -m tests.harness.kill SEEDS FIRST_FILE MORE_FILES ...`: the seeds come after the first file. Exit code 1 and
+the killer's name in the last line, or 0.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ def first_failing_seed(seeds: int) -> str:
     return ""
 
 
+def first_failing_test(files: list[str]) -> str:
+    """The first test of these files that fails; empty if none does."""
+    first = FirstFailure()
+    code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files], plugins=[first])
+    return first.name or (f"pytest ended with {code}" if code else "")
+
+
 def main() -> int:
     torch.set_num_threads(1)
-    killer = first_failing_seed(int(sys.argv[1]))
-    if not killer and sys.argv[2:]:
-        first = FirstFailure()
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *sys.argv[2:]], plugins=[first])
-        killer = first.name if code == 1 else f"pytest ended with {code}" if code else ""
+    seeds, first, *more = sys.argv[1:]
+    killer = first_failing_test([first]) or first_failing_seed(int(seeds)) or first_failing_test(more)
     print(f"\n{killer}")
     return 1 if killer else 0
 
