@@ -133,8 +133,6 @@ def receipt() -> None:
         print("attention: a fast back end, as nothing of it is yours; it calls none of its parts")
 
 
-def say_fallback(point: seams.Seam) -> None:
+def say_fallback(_: seams.Seam) -> None:
     """Said once a session, at the first part that is not the learner's."""
-    print(
-        f"(note: what you have not written yet is the reference's, here {point.id} {point.name}; receipt() lists all.)"
-    )
+    print("(note: what you have not written yet is the reference's; receipt() lists the parts that ran.)")

@@ -225,7 +225,7 @@ for d in (1.0, 6.9, 7.0, 7.1):
 from ipywidgets import FloatSlider, interact
 
 sliders = [FloatSlider(value, min=-2, max=10, step=0.1) for value in (2, 7, 7, 1)]
-interact(show_choice, **dict(zip("abcd", sliders, strict=True)))
+_ = interact(show_choice, **dict(zip("abcd", sliders, strict=True)))
 
 # %% [markdown]
 # ## The table that will grow

@@ -327,7 +327,7 @@ show_head()
 # %% widget
 from ipywidgets import FloatSlider, IntSlider, interact
 
-interact(show_head, query=IntSlider(3, min=0, max=6), sharpness=FloatSlider(1, min=0, max=8, step=0.25))
+_ = interact(show_head, query=IntSlider(3, min=0, max=6), sharpness=FloatSlider(1, min=0, max=8, step=0.25))
 
 # %% [markdown]
 # ### First safety: is it the same attention that everybody else has?

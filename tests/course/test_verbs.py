@@ -218,7 +218,7 @@ def test_the_first_fallback_is_told_in_one_line(capsys: pytest.CaptureFixture[st
     causal_mask(2)
     chunk_mask(1, 2)
     assert out(capsys) == (
-        "(note: what you have not written yet is the reference's, here 2.1 causal_mask; receipt() lists all.)\n"
+        "(note: what you have not written yet is the reference's; receipt() lists the parts that ran.)\n"
     )
 
 
