@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,11 @@ from minicb.weights import random_model
 
 
 def minicb(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    # Without the warning that `make test` switches on for our own code: libraries would print theirs.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONWARNDEFAULTENCODING"}
     return subprocess.run(
         [sys.executable, "-m", "minicb", *arguments],
-        input=stdin, capture_output=True, encoding="utf-8", cwd=cwd, timeout=300, check=False,
+        env=environment, input=stdin, capture_output=True, encoding="utf-8", cwd=cwd, timeout=300, check=False,
     )  # fmt: skip
 
 

@@ -50,7 +50,9 @@ class Checkout:
     def make(self, *arguments: str) -> tuple[int, str, str, list[str]]:
         """Exit code, stdout, stderr without make's own last line, and what Python was asked to do."""
         self.calls_file.unlink(missing_ok=True)
-        environment = {key: value for key, value in os.environ.items() if key not in ("PYTHON", "MAKEFLAGS")}
+        environment = {
+            key: value for key, value in os.environ.items() if key not in ("PYTHON", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+        }
         environment |= {"PATH": f"{self.bin}:/usr/bin:/bin", "CALLS": str(self.calls_file), "LC_ALL": "C"}
         run = subprocess.run(
             ["make", *(arguments or ("setup",))],
