@@ -61,8 +61,9 @@ def _tensors(yours: Tensor, expected: Tensor, where: str) -> Difference | None:
     if not count:
         return None
     nan = ", and yours contains NaN" if yours.is_floating_point() and yours.isnan().any() else ""
-    numbers = f"{count} of {yours.numel()} numbers differ" if yours.numel() > 1 else "the number differs"
-    return Difference(f"{where + ': ' if where else ''}{numbers}{nan}.", draw(yours, expected))
+    one = "cell" if yours.dtype == torch.bool else "number"
+    counted = f"{count} of {yours.numel()} {one}s differ" if yours.numel() > 1 else f"the {one} differs"
+    return Difference(f"{where + ': ' if where else ''}{counted}{nan}.", draw(yours, expected))
 
 
 def _family(dtype: torch.dtype) -> object:

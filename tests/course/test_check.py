@@ -74,7 +74,7 @@ def test_only_functions_are_exercises() -> None:
 
 def test_a_well_known_mistake_is_drawn_and_named() -> None:
     assert str(hand_in("2.2", TOP_LEFT)).splitlines() == [
-        "[x]  2.2 chunk_mask - wrong for 3 queries, 7 keys: 12 of 21 numbers differ.",
+        "[x]  2.2 chunk_mask - wrong for 3 queries, 7 keys: 12 of 21 cells differ.",
         "     yours     expected   difference",
         "     1000000   1111100    .xxxx..",
         "     1100000   1111110    ..xxxx.",
