@@ -67,6 +67,14 @@ SCORES = Exercise(
             "you take the root of the number of heads; D is the last dimension of q.",
         ),
         Twin(
+            answers.scores_scaled_by_the_tokens,
+            "you take the root of the number of queries; D is the last dimension of q.",
+        ),
+        Twin(
+            answers.scores_with_a_letter_for_the_size,
+            "D is only the letter of the drawing; in code it is the last dimension of q: q.shape[-1].",
+        ),
+        Twin(
             answers.scores_with_rows_and_columns_swapped,
             "rows and columns are swapped: a row for each query, a column for each key.",
         ),
@@ -127,6 +135,18 @@ WEIGHTS = Exercise(
         ),
         Twin(answers.weights_with_the_mask_turned_round, "you hide what is visible: True in the mask means may look."),
         Twin(
+            answers.weights_with_the_first_fill_turned_round,
+            "you hide the visible keys and show the hidden ones: ~ turns a mask round.",
+        ),
+        Twin(
+            answers.weights_with_the_last_fill_turned_round,
+            "you give zeros to the rows that can see something; it should be those where any() is False.",
+        ),
+        Twin(
+            answers.weights_over_the_heads,
+            "softmax runs over the heads in yours; the shares of one query are along the keys, the last dimension.",
+        ),
+        Twin(
             answers.weights_with_both_fills_turned_round,
             "both fills are turned round: you hide what is visible, and give zeros to the rows that see something. "
             "~ turns a mask round.",
@@ -152,6 +172,11 @@ WEIGHTS = Exercise(
         'Make a copy of the scores in which hidden places are float("-inf"): masked_fill(~mask, ...).',
         "softmax over the keys, the last dimension.",
         "A row that is hidden altogether comes out as NaN: find those rows with mask.any(dim=-1) and give them zeros.",
+    ),
+    pieces=(
+        'hidden = scores.masked_fill(~mask, float("-inf"))',
+        "shares = torch.softmax(hidden, dim=-1)",
+        "return shares.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)",
     ),
     why="the zeros for an empty row keep one padded or empty request from turning a whole batch into NaN.",
     in_engine=same_tokens,

@@ -5,7 +5,7 @@ each. Two different right answers an exercise must pass, so that a check judges 
 """
 
 # mypy: disallow-untyped-defs=False, check-untyped-defs=False
-# ruff: noqa: ARG001, PERF401
+# ruff: noqa: ARG001, F821, PERF401
 
 from __future__ import annotations
 
@@ -30,6 +30,14 @@ def scores_multiplied_by_the_root(q, k):
 
 def scores_scaled_by_the_heads(q, k):
     return torch.einsum("thd,shd->hts", q, k) / math.sqrt(q.shape[1])
+
+
+def scores_scaled_by_the_tokens(q, k):
+    return torch.einsum("thd,shd->hts", q, k) / math.sqrt(q.shape[0] or 1)
+
+
+def scores_with_a_letter_for_the_size(q, k):
+    return torch.einsum("thd,shd->hts", q, k) / math.sqrt(D)
 
 
 def scores_with_rows_and_columns_swapped(q, k):
@@ -88,6 +96,21 @@ def weights_with_a_large_negative_number(scores, mask):
 def weights_with_the_mask_turned_round(scores, mask):
     shares = torch.softmax(scores.masked_fill(mask, float("-inf")), dim=-1)
     return shares.nan_to_num(0.0)
+
+
+def weights_with_the_first_fill_turned_round(scores, mask):
+    shares = torch.softmax(scores.masked_fill(mask, float("-inf")), dim=-1)
+    return shares.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+
+
+def weights_with_the_last_fill_turned_round(scores, mask):
+    shares = torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1)
+    return shares.masked_fill(mask.any(dim=-1, keepdim=True), 0.0)
+
+
+def weights_over_the_heads(scores, mask):
+    shares = torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=0)
+    return shares.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
 
 
 def weights_with_both_fills_turned_round(scores, mask):
@@ -217,6 +240,10 @@ def split_by_view(x, num_heads):
 
 def repeat_as_tiles(x, num_repeats):
     return x.repeat(1, num_repeats, 1)
+
+
+def repeat_without_a_dimension(x, num_repeats):
+    return x.repeat_interleave(num_repeats)
 
 
 def repeat_the_tokens(x, num_repeats):

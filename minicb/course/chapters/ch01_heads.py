@@ -76,6 +76,10 @@ REPEAT_KV = Exercise(
             answers.repeat_as_tiles,
             "your order is 0,1,0,1,0,1. Neighbours share a KV head: 0,0,0,1,1,1 (repeat_interleave, not repeat).",
         ),
+        Twin(
+            answers.repeat_without_a_dimension,
+            "without a dim the whole tensor is flattened first; the heads are dim 1.",
+        ),
         Twin(answers.repeat_the_tokens, "you repeat the tokens (dim 0); the heads are dim 1."),
         Twin(answers.repeat_the_numbers, "you repeat the numbers inside a head (dim 2); the heads are dim 1."),
         Twin(
@@ -95,7 +99,7 @@ REPEAT_KV = Exercise(
     steps=(
         "Query head h reads KV head h // num_repeats: 0,0,0,1,1,1.",
         "The heads are dimension 1 of x.",
-        "torch.repeat_interleave repeats each element in place; torch.repeat lays whole copies end to end.",
+        "x.repeat_interleave(n, dim=...) repeats each element in place; x.repeat(...) lays whole copies end to end.",
     ),
     pieces=("x", ".repeat_interleave(", "num_repeats,", "dim=1)", "return"),
     why="the cache keeps the few KV heads, and they are spread out only while attention looks at them.",

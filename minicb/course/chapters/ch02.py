@@ -76,6 +76,10 @@ CAUSAL_MASK = Exercise(
             "the numbers are right but they are floats: a mask is made of True and False (bool).",
         ),
         Twin(
+            answers.causal_in_ints,
+            "the example turned the mask into ints only to print it; a mask is made of True and False (bool).",
+        ),
+        Twin(
             answers.causal_as_a_bias,
             "that is what gets added to the scores. Here a mask says only who may look: bool, True = may look.",
         ),
@@ -108,6 +112,18 @@ CHUNK_MASK = Exercise(
         Twin(
             answers.chunk_one_too_far,
             "your positions are one too high: tokens see their future. The last query stands at num_keys - 1.",
+        ),
+        Twin(
+            answers.chunk_skipping_the_queries,
+            "your first query stands at position num_queries; num_keys - num_queries tokens stand before it.",
+        ),
+        Twin(
+            answers.chunk_of_itself_only,
+            "each of your tokens sees only itself; it may look at everything before it as well: <=.",
+        ),
+        Twin(
+            answers.chunk_one_by_one,
+            "you compare one by one; all with all needs a row for each query: [:, None] and [None, :].",
         ),
         Twin(answers.chunk_looking_ahead, "your tokens look ahead: the key's position must be <= the query's."),
         Twin(
@@ -223,6 +239,14 @@ VISIBLE = Exercise(
         Twin(
             answers.visible_by_row_and_column,
             "you compare rows with columns of the mask; compare positions. With cached keys row 0 is not position 0.",
+        ),
+        Twin(
+            answers.visible_joined_by_and,
+            "`and` and a chain of comparisons want one True or False. Put brackets round each comparison and use &.",
+        ),
+        Twin(
+            answers.visible_one_by_one,
+            "you compare one by one; all with all needs a row for each query: [:, None] and [None, :].",
         ),
         Twin(
             answers.visible_from_earlier_sequences_too,

@@ -42,6 +42,10 @@ def causal_in_floats(num_tokens):
     return torch.ones(num_tokens, num_tokens).tril()
 
 
+def causal_in_ints(num_tokens):
+    return torch.ones(num_tokens, num_tokens, dtype=torch.bool).tril().int()
+
+
 def causal_as_a_bias(num_tokens):
     return torch.full((num_tokens, num_tokens), float("-inf")).triu(1)
 
@@ -75,6 +79,24 @@ def chunk_one_too_far(num_queries, num_keys):
     query_pos = torch.arange(num_queries) + num_keys - num_queries + 1
     key_pos = torch.arange(num_keys)
     return key_pos[None, :] <= query_pos[:, None]
+
+
+def chunk_skipping_the_queries(num_queries, num_keys):
+    query_pos = torch.arange(num_queries, num_keys)
+    key_pos = torch.arange(num_keys)
+    return key_pos[None, :] <= query_pos[:, None]
+
+
+def chunk_of_itself_only(num_queries, num_keys):
+    query_pos = torch.arange(num_keys - num_queries, num_keys)
+    key_pos = torch.arange(num_keys)
+    return key_pos[None, :] == query_pos[:, None]
+
+
+def chunk_one_by_one(num_queries, num_keys):
+    query_pos = torch.arange(num_keys - num_queries, num_keys)
+    key_pos = torch.arange(num_keys)
+    return key_pos <= query_pos
 
 
 def chunk_looking_ahead(num_queries, num_keys):
@@ -235,6 +257,14 @@ def visible_by_row_and_column(q_pos, q_seq, k_pos, k_seq):
 
 def visible_from_earlier_sequences_too(q_pos, q_seq, k_pos, k_seq):
     return (k_seq[None, :] <= q_seq[:, None]) & (k_pos[None, :] <= q_pos[:, None])
+
+
+def visible_joined_by_and(q_pos, q_seq, k_pos, k_seq):
+    return (q_seq[:, None] == k_seq[None, :]) and (k_pos[None, :] <= q_pos[:, None])
+
+
+def visible_one_by_one(q_pos, q_seq, k_pos, k_seq):
+    return (q_seq == k_seq) & (k_pos <= q_pos)
 
 
 def visible_by_minus(q_pos, q_seq, k_pos, k_seq):
