@@ -142,7 +142,7 @@ def sample(logits: Tensor, requests: Sequence[Request]) -> list[Sampled | Except
     logits: [M, V], one row for each request
     """
     try:
-        return list(sample_rows(logits, requests))
+        return list(sample_rows(logits, requests)) if requests else []  # a step in which no prompt is complete
     except Exception as error:
         if len(requests) == 1:
             return [error]

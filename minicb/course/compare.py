@@ -63,7 +63,8 @@ def _tensors(yours: Tensor, expected: Tensor, where: str) -> Difference | None:
     nan = ", and yours contains NaN" if yours.is_floating_point() and yours.isnan().any() else ""
     one = "cell" if yours.dtype == torch.bool else "number"
     counted = f"{count} of {yours.numel()} {one}s differ" if yours.numel() > 1 else f"the {one} differs"
-    return Difference(f"{where + ': ' if where else ''}{counted}{nan}.", draw(yours, expected))
+    part = f" Drawn: [{', '.join(map(str, _first_wrong(wrong)))}]." if wrong.dim() > 2 else ""
+    return Difference(f"{where + ': ' if where else ''}{counted}{nan}.{part}", draw(yours, expected))
 
 
 def _family(dtype: torch.dtype) -> object:
@@ -148,15 +149,23 @@ def _of(what: str, where: str) -> str:
     return f"{what} of {where}" if where else what
 
 
+def _first_wrong(wrong: Tensor) -> tuple[int, ...]:
+    """Where the first matrix with a difference stands in the leading dimensions."""
+    place: list[int] = []
+    while wrong.dim() > 2:
+        place.append(int(wrong.flatten(1).any(dim=1).int().argmax()))
+        wrong = wrong[place[-1]]
+    return tuple(place)
+
+
 def draw(yours: Tensor, expected: Tensor) -> tuple[str, ...]:
     """Yours, expected and where they differ, side by side; of several matrices the first that differs."""
     if yours.shape != expected.shape:
         blocks = [_rows(yours), _rows(expected)]
     else:
         wrong = ~_close(yours, expected)
-        while wrong.dim() > 2:
-            first = int(wrong.flatten(1).any(dim=1).int().argmax())
-            yours, expected, wrong = yours[first], expected[first], wrong[first]
+        place = _first_wrong(wrong)
+        yours, expected, wrong = yours[place], expected[place], wrong[place]
         marks = [
             "".join(".x"[cell] for cell in row) for row in wrong.reshape(-1, wrong.shape[-1] if wrong.dim() else 1)
         ]

@@ -40,12 +40,17 @@ def _verdict(guess: Guess, value: Any) -> str:
     if guess is None:
         return "(you made no guess)"
     numbers = isinstance(guess, (int, float)) and isinstance(value, (int, float))
-    if guess == value or (numbers and math.isclose(float(guess), float(value), rel_tol=0.005)):  # type: ignore[arg-type]
+    if _plain(guess) == _plain(value) or (numbers and math.isclose(float(guess), float(value), rel_tol=0.005)):  # type: ignore[arg-type]
         return f"your guess: {guess}, right"
     if not numbers or isinstance(value, bool):
         return f"your guess: {guess}"
     away = float(value) - float(guess)  # type: ignore[arg-type]
     return f"your guess: {guess}, {abs(away):g} too {'low' if away > 0 else 'high'}"
+
+
+def _plain(value: Any) -> Any:
+    """Words count without their capitals and their full stop."""
+    return value.strip().rstrip(".").lower() if isinstance(value, str) else value
 
 
 def _read() -> dict[str, Guess]:

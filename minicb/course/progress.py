@@ -62,5 +62,5 @@ def _part(id: str) -> Part:
 
 def _next(exercise: Exercise | None) -> str:
     if exercise is None:
-        return "Every part that there is an exercise for is yours."
+        return "Every part with an exercise is yours; the others belong to later chapters."
     return f"Next: {exercise.label}, {exercise.minutes} minutes, in notebooks/{exercise.seam.chapter:02d}."

@@ -86,11 +86,11 @@ draw_timeline(runs, title="The same three requests").show()
 
 # %% [markdown]
 # A row is a request, a column is one step of the engine. A grey line is somebody who waits. A number is how many
-# tokens were computed for that request in that step. Full colour means that a prompt is being read, pale colour
-# that a token of an answer is written.
+# tokens were computed for that request in that step; a pale cell is one token. Full colour means that text is being
+# read, pale colour that only the newest token of an answer is.
 #
 # Both pictures are drawn from what the engine recorded, not by hand. Above, the whole text is read again for every
-# new token. Below, no token is computed twice and all three share a step.
+# new token, the answer so far included. Below, no token is computed twice and all three share a step.
 #
 # **Before you run on.** Request B has a prompt of 9 tokens and gets 5 new ones. In the upper run, how many tokens
 # are computed for B in all? The first step reads 9, the second 10.
@@ -139,7 +139,8 @@ check("0.1")
 
 # %% [markdown]
 # `[x]` means wrong. The first line says for which small case, what was expected and what yours gave; where numbers
-# differ, both are drawn side by side. The last line speaks about the mistake. There are four outcomes:
+# differ, both are drawn side by side. If the mistake is a known one, the last line names its cause. There are
+# four outcomes:
 #
 # | mark | meaning |
 # |---|---|
@@ -184,7 +185,8 @@ answer("The capital of France is", max_tokens=20)
 measured("0.P3", sum(line.calls for line in seams.receipt() if line.name == "greedy_pick"))
 
 # %% [markdown]
-# One call for each new token, and each call needs the model once. That is why decoding is slow: the steps come one
+# One call for each new token, and each call needs the model once. Writing the answer is called **decoding** (reading
+# the prompt is **prefill**). That is why decoding is slow: the steps come one
 # after the other, because each needs the token before it. Nothing in this course changes that. What we change is
 # *for how many requests* one step works.
 #
@@ -238,7 +240,8 @@ grow_table("naive", workloads=(THREE,))
 
 # %% [markdown]
 # *Tokens identical?* compares every answer with what the request gets alone, by the reference. *Useful share* is
-# the part of the computed tokens that had to be computed at all: here 28 of 112. The *longest gap* is the most
+# the part of the computed tokens that had to be computed at all: here 28 of 112, each token once; the last of each
+# answer is never read. The *longest gap* is the most
 # tokens computed between two tokens of one request: what somebody has to wait in the middle of an answer.
 #
 # The table has a blind spot: the wait *before* the first token is in none of its columns. Here C waits for 9 steps,

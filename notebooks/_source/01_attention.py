@@ -153,7 +153,7 @@ for size in (4, 64, 1024):
 
 # %% [markdown]
 # Why does the spread grow? A dot product is a sum of D random products, and such a sum spreads like the square root
-# of D. Without the division a head with D = 1024 looks at one token and is blind for the rest. With it the spread
+# of D. Without the division a head with D = 1024 gives nearly everything to one token. With it the spread
 # is 1 at every size.
 #
 # ## 2. Weights: from scores to shares
@@ -376,14 +376,16 @@ for length in (7, 14):
 measured("1.P5", steps[-1].score_cells)
 
 # %% [markdown]
-# Twice as long, four times the scores. All the other products of a layer only double. So on short texts they are
-# nearly everything, and on long ones attention takes over. Where do the two meet? For a model with 7 billion
+# Twice as long, four times the scores. A model is a stack of **layers**, each with one attention and one block of
+# other products (the MLP); those only double. So on short texts they are nearly everything, and on long ones
+# attention takes over. How many keys must a token have before its attention costs as much as all the rest? For a
+# model with 7 billion
 # parameters, 32 layers and rows of 4,096 numbers:
 
 # %%
 products = 2 * 6.6e9  # operations a token: nearly every weight multiplies and adds once
-each_key = 4 * 4096 * 32  # operations a token and key: the score and the mix, in all layers
-print(f"at about {round(products / each_key, -3):,.0f} tokens")
+each_key = 2 * 2 * 4096 * 32  # operations a token and key: two for the score, two for the mix, in all layers
+print(f"about {round(products / each_key, -3):,.0f} keys")
 
 # %% [markdown]
 # ## Does attention know the order of the words?
@@ -408,8 +410,8 @@ before, after = (attention.attend(these, these, these, all_see_all) for these in
 measured("1.P6", verdict(before[0], after[0]))
 
 # %% [markdown]
-# A sum does not care in which order it is added. Put a start token in front, and to that token `dog bites man` and
-# `man bites dog` are the same. So the model marks each query and key with its **position**: it turns them by an
+# A sum does not care in which order it is added. Where all see all, a token in front cannot tell `dog bites man`
+# from `man bites dog`. So the model marks each query and key with its **position**: it turns them by an
 # angle that grows with the position (*rotary embedding*, RoPE), before they meet in the scores.
 
 # %%
@@ -486,7 +488,8 @@ measured("1.P7", int(served[5]))
 # %% check 1.5
 
 # %% [markdown]
-# What is gained? The cache keeps the 3, not the 9. Here is what a token of SmolLM2 leaves behind: a key and a
+# What is gained? Keys and values (KV for short) are kept in a cache, as chapter 03 will show, and it keeps the 3, not
+# the 9. Here is what a token of SmolLM2 leaves behind: a key and a
 # value, in 30 layers, 64 numbers a head, 4 bytes each. The middle bar is the real model. Before you run on, change
 # a number in your head: what if it had a single KV head?
 
@@ -532,8 +535,15 @@ title = f"SmolLM2, layer {layer}, head {head}"
 draw_matrix(shares, words, words, mask=mask, title=title).show()
 
 # %% [markdown]
-# Try other layers and heads (0 to 29, 0 to 8). In many of them nearly everything goes to the first token, whatever
-# it is: a place to look when there is nothing to look for. It is called an *attention sink*.
+# Try other layers and heads (0 to 29, 0 to 8). In how many of them does the last token give more than 0.8 of its
+# attention to the first?
+
+# %%
+sinks = sum(int((call.result[:, -1, 0] > 0.8).sum()) for call in calls)
+print(f"{sinks} of {len(calls) * model.config.num_heads} heads")
+
+# %% [markdown]
+# A place to look when there is nothing to look for: it is called an *attention sink*.
 #
 # ### Where it differs from the fused kernel
 #
@@ -589,7 +599,7 @@ def scores(q, k):
 run_anyway("1.1", "The capital of France is")
 
 # %% [markdown]
-# And without scores in it: every visible token gets the same share, so nobody can choose whom to listen to.
+# And now with no scores at all: every visible token gets the same share, so nobody can choose whom to listen to.
 
 
 # %%
