@@ -18,6 +18,7 @@ import numpy as np
 
 from minicb.outputs import RequestOutput
 from minicb.request import Request
+from minicb.seams import seam
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,12 @@ def read_trace(path: str | PathLike[str]) -> list[StepRecord]:
     return records
 
 
+@seam("5.3")
+def wasted_fraction(useful: int, total: int) -> float:
+    """The share of computed slots that nobody needed."""
+    return 1 - useful / total if total else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A run in one row. Times in seconds; None where no request got that far."""
@@ -136,7 +143,7 @@ def summarise(outputs: Sequence[RequestOutput], records: Sequence[StepRecord], s
         steps=len(records),
         token_slots=slots,
         useful_slots=useful,
-        padding_fraction=1 - useful / slots if slots else 0.0,
+        padding_fraction=wasted_fraction(useful, slots),
         ttft_mean_s=float(np.mean(ttft)) if ttft else None,
         ttft_p50_s=percentile(ttft, 50),
         ttft_p95_s=percentile(ttft, 95),

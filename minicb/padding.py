@@ -53,12 +53,6 @@ def padded_positions(real: Tensor, start: Tensor) -> Tensor:
     return (start[:, None] + real.long().cumsum(dim=1) - 1).masked_fill(~real, 0)
 
 
-@seam("5.3")
-def wasted_fraction(useful: int, total: int) -> float:
-    """The share of computed slots that nobody needed."""
-    return 1 - useful / total if total else 0.0
-
-
 class PaddedAttention:
     """Attention over a rectangle: every row computes W x K scores, its padding included."""
 
@@ -76,23 +70,27 @@ class PaddedAttention:
             seen = steps <= positions[..., None]  # [B, W, K]; padding stands at 0 and sees key 0, so no row is empty
             if window is not None:
                 seen = seen & (steps > positions[..., None] - window)
-            return rectangle_attention(q, keys, values, seen)
+            return rectangle_attention(q, keys, values, rows, seen)
 
         return attend_layer
 
 
-def rectangle_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
-    """q: [B*W, H, D]   k, v: [B*K, Hkv, D]   seen: bool [B, W, K]   returns: [B*W, H, D]"""
-    rows, width, longest = seen.shape
+def rectangle_attention(q: Tensor, k: Tensor, v: Tensor, rows: int, seen: Tensor | None) -> Tensor:
+    """Torch's fused attention over `rows` rows of equal width and context.
+
+    The query heads that share a KV head become more queries of it, [B, Hkv, group*W, D]: on a CPU several times
+    faster than SDPA's own `enable_gqa`.
+
+    q: [B*W, H, D]   k, v: [B*K, Hkv, D]   seen: bool [B, W, K], None where all is visible   returns: [B*W, H, D]
+    """
     heads, kv_heads, size = q.shape[1], k.shape[1], q.shape[2]
     group = heads // kv_heads
-    # The heads that share a KV head become more queries of it: [B, Hkv, group*W, D].
-    folded = q.view(rows, width, kv_heads, group, size).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, size)
-    keys = k.view(rows, longest, kv_heads, size).transpose(1, 2)
-    values = v.view(rows, longest, kv_heads, size).transpose(1, 2)
-    mask = seen.repeat(1, group, 1)[:, None]
+    folded = q.view(rows, -1, kv_heads, group, size).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, size)
+    keys = k.view(rows, -1, kv_heads, size).transpose(1, 2)
+    values = v.view(rows, -1, kv_heads, size).transpose(1, 2)
+    mask = None if seen is None else seen.repeat(1, group, 1)[:, None]
     out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
-    return out.view(rows, kv_heads, group, width, size).permute(0, 3, 1, 2, 4).reshape(-1, heads, size)
+    return out.view(rows, kv_heads, group, -1, size).permute(0, 3, 1, 2, 4).reshape(-1, heads, size)
 
 
 class PaddedRunner:

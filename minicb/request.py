@@ -15,8 +15,6 @@ from minicb.sampling import Logprobs, Sampled, SamplingParams
 from minicb.seams import seam
 from minicb.stopping import Decode, StopChecker
 
-FINISH_REASONS = ("stop", "length", "abort", "error")
-
 
 class RefusedError(ValueError):
     """This request can never run. The message names the field and the limit; nobody else is affected."""

@@ -215,8 +215,8 @@ def draw_filtered(logits: Tensor, params: Sequence[SamplingParams], u: Tensor) -
     # A running sum may round above 1: where top-p asks for everything, it must not cost the last ones.
     top_p = torch.tensor([p.top_p if p.top_p < 1 else 2.0 for p in params], device=device)[:, None]
     min_p = torch.tensor([p.min_p for p in params], device=device)[:, None]
+    # However small top_p is, the likeliest token stays: nothing stands before it.
     keep = (probs.cumsum(dim=-1) - probs < top_p) & (probs >= min_p * probs[:, :1])
-    keep[:, 0] = True  # however small top_p is, the likeliest token stays
     return ids.gather(-1, pick(probs * keep, u)[:, None])[:, 0]
 
 

@@ -29,10 +29,11 @@ class NotYours(RuntimeError):  # noqa: N818 - reads as what happened
 class Seam:
     """One replaceable function: its exercise id, its name, the reference, and what is installed instead."""
 
-    __slots__ = ("_earlier", "active", "calls", "id", "installed", "name", "owner", "reference")
+    __slots__ = ("_earlier", "active", "calls", "chapter", "id", "installed", "name", "owner", "reference")
 
     def __init__(self, id: str, reference: Function) -> None:
         self.id, self.name, self.reference = id, reference.__name__, reference
+        self.chapter = order(id)[0]
         self.owner: Owner = "reference"
         self.installed: Function | None = None
         self.calls = 0  # by the present owner; what earlier owners ran is kept apart
@@ -42,10 +43,6 @@ class Seam:
     @property
     def yours(self) -> bool:
         return self.owner == "yours"
-
-    @property
-    def chapter(self) -> int:
-        return int(self.id.split(".")[0])
 
     def put(self, installed: Function | None, owner: Owner) -> None:
         """Change what is called from now on."""

@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from minicb.commands import add_model_arguments
+
 if TYPE_CHECKING:
     from minicb.checkpoint import Message
     from minicb.llm import LLM
@@ -20,9 +22,7 @@ answer, an empty line or Ctrl-D ends the talk. The whole talk is sent each time.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = ABOUT
-    parser.add_argument("--model", metavar="NAME", help="a checkpoint folder or hub name (default: the packaged one)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16, float16 (default: auto)")
+    add_model_arguments(parser)
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
     parser.add_argument(
         "--top-p", type=float, default=1.0, help="keep the likeliest tokens up to this sum (default: 1)"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minicb.bench.chat import ChatPrompt, chat_workload
 from minicb.checkpoint import find_checkpoint
+from minicb.commands import add_model_arguments
 from minicb.commands.screen import Screen
 
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ class Run:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = ABOUT
-    parser.add_argument("--model", metavar="NAME", help="a checkpoint folder or hub name (default: the packaged one)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16, float16 (default: auto)")
+    add_model_arguments(parser)
     parser.add_argument("--batch-size", type=int, default=8, help="rows of the padded batches (default: 8)")
     parser.add_argument("--max-num-seqs", type=int, default=32, help="requests at a time, continuous (default: 32)")
     parser.add_argument("--max-num-batched-tokens", type=int, default=512, help="token budget a step (default: 512)")
@@ -202,13 +201,18 @@ def run_continuous(
     records: list[StepRecord] = []
     outputs: dict[str, RequestOutput] = {}
     with screen.timeline("continuous", records) as show:
+
+        def watch(record: StepRecord) -> None:
+            records.append(record)
+            show(record)
+
         engine = Engine(
             model,
             tokenizer.decode,
             max_num_seqs=args.max_num_seqs,
             max_num_batched_tokens=args.max_num_batched_tokens,
             max_model_len=max(len(row) + prompt.max_tokens for row, prompt in zip(ids, prompts, strict=True)),
-            on_step=both(records.append, show),
+            on_step=watch,
         )
         began = time.perf_counter()
         for prompt, row in zip(prompts, ids, strict=True):
@@ -220,14 +224,6 @@ def run_continuous(
     return summed_up("continuous", ordered, records, seconds), records, ordered
 
 
-def both(first: Callable[[StepRecord], None], second: Callable[[StepRecord], None]) -> Callable[[StepRecord], None]:
-    def call(record: StepRecord) -> None:
-        first(record)
-        second(record)
-
-    return call
-
-
 def summed_up(name: str, outputs: Sequence[RequestOutput], records: Sequence[StepRecord], seconds: float) -> Run:
     from minicb.metrics import summarise
 
@@ -237,7 +233,7 @@ def summed_up(name: str, outputs: Sequence[RequestOutput], records: Sequence[Ste
 
 
 def make_run(name: str, seconds: float, tokens: int, slots: int, useful: int, ttft_s: Sequence[float]) -> Run:
-    from minicb.metrics import percentile
+    from minicb.metrics import percentile, wasted_fraction
 
     return Run(
         name=name,
@@ -245,7 +241,7 @@ def make_run(name: str, seconds: float, tokens: int, slots: int, useful: int, tt
         output_tokens_per_s=tokens / seconds,
         token_slots=slots,
         useful_slots=useful,
-        padding_fraction=1 - useful / slots,
+        padding_fraction=wasted_fraction(useful, slots),
         ttft_mean_s=sum(ttft_s) / len(ttft_s),
         ttft_p50_s=percentile(ttft_s, 50) or 0.0,
         ttft_p95_s=percentile(ttft_s, 95) or 0.0,

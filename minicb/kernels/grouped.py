@@ -4,8 +4,7 @@ A decode has one query; calling SDPA for each of 32 requests in each of 30 layer
 that decode are sorted by context length and cut into groups; each group is one padded call in which no row is
 padded by more than a quarter. One group for all would lose as soon as a single request is long.
 
-The query heads that share a KV head become more queries of it ([N, Hkv, group, D]), which is several times
-faster on a CPU than SDPA's own `enable_gqa`.
+Each group is a small rectangle, computed as the padded baseline computes its large one.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from minicb.batch import Batch
 from minicb.cache import KVCache
 from minicb.model import Attend
+from minicb.padding import rectangle_attention
 
 SLACK = 1.25  # longest context in a group over its shortest
 SMALL = 64  # contexts up to here may share a group whatever their ratio
@@ -33,7 +32,7 @@ class Group:
     slots: Tensor  # int64 [n*K], the tail of a shorter row repeats its own newest key
     q_pos: Tensor  # int64 [n, m]
     num_keys: int
-    mask: Tensor | None  # bool [n, 1, m, K]; None where every query sees every key
+    mask: Tensor | None  # bool [n, m, K]; None where every query sees every key
 
 
 class GroupedAttention:
@@ -55,21 +54,12 @@ class GroupedAttention:
 
 def attend_group(q: Tensor, k: Tensor, v: Tensor, group: Group, window: int | None) -> Tensor:
     """q: [n*m, H, D]   k, v: [n*K, Hkv, D]   returns: [n*m, H, D]"""
-    n, m = group.q_pos.shape
-    heads, kv_heads, size = q.shape[1], k.shape[1], q.shape[2]
-    share = heads // kv_heads
     mask = group.mask
     if window is not None:
         steps = torch.arange(group.num_keys, device=q.device)
-        near = steps > group.q_pos[:, None, :, None] - window  # [n, 1, m, K]
+        near = steps > group.q_pos[..., None] - window  # [n, m, K]
         mask = near if mask is None else mask & near
-    folded = q.view(n, m, kv_heads, share, size).permute(0, 2, 3, 1, 4).reshape(n, kv_heads, share * m, size)
-    keys = k.view(n, group.num_keys, kv_heads, size).transpose(1, 2)
-    values = v.view(n, group.num_keys, kv_heads, size).transpose(1, 2)
-    if mask is not None:
-        mask = mask.expand(n, share, m, group.num_keys).reshape(n, 1, share * m, group.num_keys)
-    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
-    return out.view(n, kv_heads, share, m, size).permute(0, 3, 1, 2, 4).reshape(n * m, heads, size)
+    return rectangle_attention(q, k, v, len(group.q_pos), mask)
 
 
 def find_groups(batch: Batch, page_size: int) -> list[Group]:
@@ -100,10 +90,10 @@ def make_group(batch: Batch, members: list[int], page_size: int, starts: list[in
     if end - first > 1:  # one request with a chunk
         rows: Tensor | slice = slice(first, end)
         q_pos = batch.positions[first:end][None]
-        mask = None if lengths[0] == 1 else (steps <= q_pos[..., None])[:, None]
+        mask: Tensor | None = steps <= q_pos[..., None]
     else:
         rows = torch.tensor([starts[i] for i in members], device=device)
         q_pos = batch.positions[rows][:, None]
         same = min(lengths) == num_keys
-        mask = None if same else (steps <= q_pos[..., None])[:, None]
+        mask = None if same else steps <= q_pos[..., None]
     return Group(rows, slots.flatten(), q_pos, num_keys, mask)
