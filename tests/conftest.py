@@ -19,12 +19,10 @@ os.environ["MINICB_HOME"] = tempfile.mkdtemp(prefix="minicb-test-")
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """For tests of tiny models: on several threads torch takes longer to share the work than to do it."""
-    import torch
+    from tests.harness.threads import one_thread as limit
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with limit():
+        yield
 
 
 LIMIT_S = 60.0  # for each such test: many times what the slowest takes, so that a hang is a failure

@@ -19,8 +19,7 @@ full of NaN, so that whoever reads a slot that was never written is found out.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,16 @@ from minicb.reference import Attention, ReferenceAttention
 from minicb.request import Limits, open_request
 from minicb.sampling import SamplingParams
 from minicb.weights import build
+from tests.harness.threads import one_thread as one_thread
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 
 TIE = 1e-3  # the two best logits closer than this: rounding decides, and either token is right
 SMALL: dict[str, Any] = {
@@ -178,17 +187,6 @@ def logits_of(model: Model, ids: Sequence[int], attention: Attention | None = No
 
 def random_ids(rng: random.Random, n: int, vocab: int = 64) -> list[int]:
     return [rng.randrange(vocab) for _ in range(n)]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Tiny products are several times faster on one core, above all when the others are busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def real_checkpoint() -> Path:

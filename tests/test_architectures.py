@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import all_logits, alone, assert_same, hf_model, logits_of, one_thread, ours, random_ids
+from oracle import LLAMA3, all_logits, alone, assert_same, hf_model, logits_of, one_thread, ours, random_ids
 from torch import Tensor
 
 from minicb.checkpoint import Tokenizer, adapt_config, read_config, read_rope
@@ -20,14 +20,6 @@ from minicb.model import Model, rope_frequencies
 from minicb.sampling import SamplingParams
 
 LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10_000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from pictures import words_outside
+
 import minicb.course.draw as d
 from minicb.course.draw.palette import DARK, FADE, HUES, LIGHT, blend, contrast, grey, hue, ink_on, letter, shade
 from minicb.course.draw.timeline import lane, read_steps
@@ -28,21 +30,6 @@ ONLY_B = {  # request B, alone, in every picture that has owners
     "padding": lambda: d.draw_padding([[False, True, True]], ["B"]),
     "timeline": lambda: d.draw_timeline(B_STEPS),
 }  # fmt: skip
-
-
-def words_outside(picture: d.Picture) -> list[str]:
-    """The words that run off the sheet."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    renderer = FigureCanvasAgg(picture.figure).get_renderer()
-    picture.figure.draw(renderer)
-    sheet = picture.figure.bbox
-    boxes = {text.get_text(): text.get_window_extent(renderer) for text in picture.figure.axes[0].texts}
-    return [
-        words
-        for words, box in boxes.items()
-        if box.x0 < sheet.x0 or box.x1 > sheet.x1 or box.y0 < sheet.y0 or box.y1 > sheet.y1
-    ]
 
 
 def fills(picture: d.Picture) -> set[str]:

@@ -17,6 +17,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from pictures import words_outside
+
 import minicb.course.draw as d
 from minicb.masks import block_mask, causal_mask, chunk_mask
 
@@ -96,18 +98,3 @@ def test_the_numbers_of_the_course_come_out_of_the_pictures() -> None:
 def test_no_word_runs_off_the_sheet(name: str) -> None:
     picture = drawn(name)
     assert words_outside(picture) == []
-
-
-def words_outside(picture: d.Picture) -> list[str]:
-    """The words that run off the sheet."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    renderer = FigureCanvasAgg(picture.figure).get_renderer()
-    picture.figure.draw(renderer)
-    sheet = picture.figure.bbox
-    boxes = {text.get_text(): text.get_window_extent(renderer) for text in picture.figure.axes[0].texts}
-    return [
-        words
-        for words, box in boxes.items()
-        if box.x0 < sheet.x0 or box.x1 > sheet.x1 or box.y0 < sheet.y0 or box.y1 > sheet.y1
-    ]

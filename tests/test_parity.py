@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import Alone, alone, assert_same, hf_model, one_thread, ours, poison, random_ids, real_checkpoint
+from oracle import LLAMA3, Alone, alone, assert_same, hf_model, one_thread, ours, poison, random_ids, real_checkpoint
 from torch import Tensor
 
 from minicb.batch import Batch
@@ -28,14 +28,6 @@ from minicb.request import Limits, Request, open_request
 from minicb.sampling import Sampled, SamplingParams, sample
 from minicb.weights import load, random_model
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10_000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
 TINY: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, 9 heads on 3": ("llama", {}),
     "llama, 8 heads on 4, biases, llama3 rope": (
