@@ -18,6 +18,7 @@ import torch
 from figure_runs import FOUR, SIZES, TOKENS, continuous, head, many_runs, padded, second_step
 
 import minicb.course.draw as d
+import minicb.course.table  # noqa: F401 - with it every module that has a seam
 from minicb.masks import block_mask, causal_mask, chunk_mask, visible
 from minicb.padding import PAD_ID, left_pad
 from minicb.seams import SEAMS, references_only

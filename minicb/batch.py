@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from minicb.cache import DUMMY_PAGE, Pool
-from minicb.request import Request, next_chunk
+from minicb.request import Request, next_span, positions_of
 from minicb.seams import seam
 
 
@@ -41,9 +41,8 @@ class Chunk:
 
 def next_tokens(request: Request, budget: int) -> Chunk:
     """The chunk to compute now: as many of the request's uncomputed tokens as the budget allows."""
-    start = request.num_computed_tokens
-    count = next_chunk(len(request.tokens), start, budget)
-    return Chunk(request, start, count, samples=start + count == len(request.tokens))
+    start, end, samples = next_span(len(request.tokens), request.num_computed_tokens, budget)
+    return Chunk(request, start, end - start, samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def pack(plan: Plan, pool: Pool, device: torch.device) -> Batch:
     """Make the plan's tensors. One copy to the device for each; no value comes back."""
     tables = [pool.pages(chunk.request.request_id) for chunk in plan]
     tokens, q_start = concatenate([chunk.token_ids for chunk in plan])
-    positions, _ = concatenate([range(chunk.start, chunk.end) for chunk in plan])
+    positions, _ = concatenate([positions_of(chunk.start, chunk.num_new) for chunk in plan])
     slots, _ = concatenate(
         [slots_of(pages, pool.page_size, chunk.start, chunk.end) for pages, chunk in zip(tables, plan, strict=True)]
     )

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minicb.attention import attend
 from minicb.model import ModelConfig
 from minicb.seams import seam
 
@@ -39,6 +40,22 @@ def write_kv(k_cache: Tensor, v_cache: Tensor, slots: Tensor, k: Tensor, v: Tens
     """
     k_cache.index_copy_(0, slots, k)
     v_cache.index_copy_(0, slots, v)
+
+
+@seam("3.3")
+def attend_with_cache(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor
+) -> Tensor:
+    """One request's new tokens in one layer: keep their keys and values, then look at everything that is kept.
+
+    q: [T, H, D]   k, v: [T, Hkv, D], of the new tokens only   mask: bool [T, S]
+    k_cache, v_cache: [num_slots, Hkv, D], changed in place
+    slots: int64 [S], where the request's tokens are kept, in order; the last T are the new ones'
+    returns: [T, H, D]
+    """
+    new = slots[len(slots) - len(q) :]
+    write_kv(k_cache, v_cache, new, k, v)
+    return attend(q, k_cache.index_select(0, slots), v_cache.index_select(0, slots), mask)
 
 
 class KVCache:

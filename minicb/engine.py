@@ -20,18 +20,19 @@ from dataclasses import replace
 
 import torch
 
-from minicb.batch import Plan, pack
+from minicb.batch import Plan
 from minicb.cache import KVCache, Pool, SlotPool, free_memory, plan_slots
 from minicb.interrupts import uninterrupted
 from minicb.kernels import best_attention  # a room beside the core, asked for nothing else
-from minicb.metrics import StepRecord, make_entry, visible_cells
+from minicb.metrics import StepRecord, count_cells, make_entry
 from minicb.model import Model
 from minicb.outputs import Event, RequestOutput, make_output
 from minicb.reference import Attention, ReferenceAttention
 from minicb.request import Limits, RefusedError, Request, open_request
-from minicb.sampling import Sampled, SamplingParams, check_number, sample
+from minicb.sampling import Sampled, SamplingParams, check_number
 from minicb.scheduler import Scheduler
 from minicb.seams import begin_receipt, learner_owns
+from minicb.step import run_plan
 from minicb.stopping import Decode
 
 DEFAULT_MODEL_LEN = 2048  # tokens; more only if asked for, as every slot is as long as the longest request
@@ -111,7 +112,7 @@ class Engine:
         """The back end of the next step."""
         if not isinstance(self.choice, str):
             return self.choice
-        return self.reference if learner_owns(1, 2, 6) else self.fastest
+        return self.reference if learner_owns(1, 2, 3, 4, 6) else self.fastest
 
     @property
     def has_unfinished_requests(self) -> bool:
@@ -158,10 +159,7 @@ class Engine:
                 plan = self.scheduler.schedule(began)  # who runs, how many tokens each: plain Python
             if not plan:
                 return self.collect()
-            batch = pack(plan, self.pool, self.model.device)  # ragged tensors
-            hidden = self.model(batch, self.cache, self.attention)  # writes new K/V, attends over all of it
-            logits = self.model.logits(hidden[batch.sample_at])  # only the rows somebody will read
-            sampled = sample(logits, plan.sampled)  # per-request parameters
+            sampled = run_plan(plan, self.pool, self.model, self.cache, self.attention)  # the model, once for all
         with uninterrupted():
             self.commit(plan, sampled, began)  # advance, finish, free
         return self.collect()
@@ -227,6 +225,7 @@ class Engine:
     def record(self, plan: Plan, events: list[Event], times: tuple[float, float]) -> StepRecord:
         """What this step did, in counts."""
         finished = [(e.request_id, e.finish_reason) for e in events if e.finish_reason]
+        computed, visible = zip(*(count_cells(c.start, c.num_new) for c in plan), strict=True)
         return StepRecord(
             step=self.steps,
             entries=tuple(make_entry(c.request, c.start, c.num_new, sampled=c.samples) for c in plan),
@@ -235,8 +234,8 @@ class Engine:
             num_waiting=len(self.scheduler.waiting),
             token_slots=plan.num_tokens,
             useful_slots=plan.num_tokens,
-            score_cells=sum(c.num_new * c.end for c in plan),
-            useful_cells=sum(visible_cells(c.start, c.num_new) for c in plan),
+            score_cells=sum(computed),
+            useful_cells=sum(visible),
             cache_tokens=sum(r.num_computed_tokens for r in self.scheduler.running),
             cache_capacity=self.pool.num_pages * self.pool.page_size,
             start_s=times[0],

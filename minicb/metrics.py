@@ -8,7 +8,7 @@ Definitions of TTFT, ITL and the rest: `outputs.py`. This module does not know t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -52,9 +52,15 @@ class StepRecord:
     duration_s: float = 0.0
 
 
-def visible_cells(start: int, num_new: int) -> int:
-    """Query-key pairs that a causal mask lets through for `num_new` tokens after `start` others."""
-    return num_new * start + num_new * (num_new + 1) // 2
+@seam("4.4")
+def count_cells(num_computed: int, num_new: int) -> tuple[int, int]:
+    """Query-key pairs of one chunk, per head and layer: those that are computed, and those that the mask lets through.
+
+    num_computed: tokens before the chunk   num_new: tokens of the chunk
+    """
+    computed = num_new * (num_computed + num_new)
+    hidden = num_new * (num_new - 1) // 2  # each new token's own future within the chunk
+    return computed, computed - hidden
 
 
 def make_entry(request: Request, start: int, num_new: int, *, padding: int = 0, sampled: bool = False) -> Entry:
@@ -102,6 +108,19 @@ def read_trace(path: str | PathLike[str]) -> list[StepRecord]:
 def wasted_fraction(useful: int, total: int) -> float:
     """The share of computed slots that nobody needed."""
     return 1 - useful / total if total else 0.0
+
+
+@seam("8.2")
+def choose_budget(longest_gap_s: Mapping[int, float], limit_s: float) -> int:
+    """The largest token budget with which nobody's stream stalls longer than the limit; the smallest if none keeps it.
+
+    longest_gap_s: budget in tokens -> longest gap between two tokens, measured   limit_s: the longest that is allowed
+    Raises ValueError if nothing was measured.
+    """
+    if not longest_gap_s:
+        raise ValueError("longest_gap_s is empty: measure at least one budget")
+    kept = [budget for budget, gap in longest_gap_s.items() if gap <= limit_s]
+    return max(kept, default=min(longest_gap_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from minicb.request import Request
 from minicb.sampling import Logprobs
+from minicb.seams import seam
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +57,27 @@ class Event:
         return self.output.finish_reason if self.output else None
 
 
-def gaps(times: Sequence[float]) -> tuple[float, ...]:
-    return tuple(b - a for a, b in pairwise(times))
+@seam("8.1")
+def latencies(arrival_s: float, token_times_s: Sequence[float]) -> tuple[float | None, tuple[float, ...]]:
+    """TTFT and ITL of one request, in seconds: arrival to its first token, and the gaps between its tokens.
+
+    token_times_s: when each token of the answer was emitted   returns: (None, ()) if there was none
+    """
+    if not token_times_s:
+        return None, ()
+    return token_times_s[0] - arrival_s, tuple(later - earlier for earlier, later in pairwise(token_times_s))
 
 
 def make_output(request: Request) -> RequestOutput:
     """The result of a finished request."""
     assert request.finish_reason is not None
     assert request.finished_s is not None
-    times, arrival = request.token_times_s, request.arrival_s
+    arrival = request.arrival_s
+    ttft_s, itl_s = latencies(arrival, request.token_times_s)
     metrics = RequestMetrics(
         queue_s=None if request.first_scheduled_s is None else request.first_scheduled_s - arrival,
-        ttft_s=times[0] - arrival if times else None,
-        itl_s=gaps(times),
+        ttft_s=ttft_s,
+        itl_s=itl_s,
         e2e_s=request.finished_s - arrival,
         num_prompt_tokens=request.num_prompt_tokens,
         num_output_tokens=request.num_output_tokens,

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from minicb.batch import Batch
 from minicb.cache import DUMMY_PAGE, KVCache, SlotPool
-from minicb.metrics import StepRecord, make_entry, visible_cells
+from minicb.metrics import StepRecord, count_cells, make_entry
 from minicb.model import Attend, Model
 from minicb.outputs import RequestOutput, make_output
 from minicb.request import Request
@@ -51,6 +51,18 @@ def padded_positions(real: Tensor, start: Tensor) -> Tensor:
     returns: int64 [B, W]
     """
     return (start[:, None] + real.long().cumsum(dim=1) - 1).masked_fill(~real, 0)
+
+
+@seam("5.4")
+def newest_rows(real: Tensor) -> Tensor:
+    """Where each sequence's newest token stands in the flattened rectangle: the rows whose logits are read.
+
+    real: bool [B, W], True where a token is real, wherever the padding is
+    returns: int64 [M], one for each sequence that has a real token, in order
+    """
+    rows, width = real.shape
+    places = torch.where(real, torch.arange(width), -1).amax(dim=1)  # -1: nothing but padding
+    return (torch.arange(rows) * width + places)[places >= 0]
 
 
 class PaddedAttention:
@@ -176,7 +188,6 @@ class PaddedRunner:
         pages = torch.tensor([self.pool.pages(row.request_id) for row in rows])
         slots = (pages * self.pool.page_size + positions).masked_fill(~real, DUMMY_PAGE)
         width, kv_len = ids.shape[1], [max(1, len(row.tokens)) for row in rows]
-        last = torch.arange(1, len(rows) + 1) * width - 1
         device = self.model.device
         return Batch(
             tokens=ids.flatten().to(device),
@@ -185,7 +196,7 @@ class PaddedRunner:
             q_start=(torch.arange(len(rows) + 1) * width).to(device, torch.int32),
             kv_len=torch.tensor(kv_len, dtype=torch.int32, device=device),
             page_table=pages.to(device, torch.int32),
-            sample_at=last[torch.tensor([not row.finished for row in rows])].to(device),
+            sample_at=newest_rows(real).to(device),
             max_new=width,
             max_kv=max(kv_len),
         )
@@ -212,7 +223,7 @@ class PaddedRunner:
             token_slots=len(rows) * width,
             useful_slots=sum(new),
             score_cells=len(rows) * width * batch.max_kv,
-            useful_cells=sum(visible_cells(start, n) for start, n in zip(starts, new, strict=True)),
+            useful_cells=sum(count_cells(start, n)[1] for start, n in zip(starts, new, strict=True)),
             cache_tokens=sum(row.num_computed_tokens for row in rows),
             cache_capacity=self.pool.num_pages * self.pool.page_size,
             start_s=times[0],

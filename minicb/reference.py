@@ -9,17 +9,18 @@ Letters: T new tokens of the step, S keys of all its requests together, H query 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from minicb.attention import attend
 from minicb.batch import Batch
-from minicb.cache import KVCache
+from minicb.cache import KVCache, attend_with_cache
 from minicb.masks import block_mask, causal_mask, chunk_mask, visible, within_window
 from minicb.model import Attend
+from minicb.seams import seam
 
 
 class Attention(Protocol):
@@ -45,20 +46,57 @@ class ReferenceAttention:
 
     def bind(self, batch: Batch, cache: KVCache) -> Attend:
         spans = find_spans(batch, cache.page_size)
-        mask = step_mask(batch)
-        q_pos, k_pos = batch.positions, key_positions(batch)
+        masks: dict[int | None, Tensor] = {None: step_mask(batch)}
 
         def attend_layer(layer: int, window: int | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            cache.write(layer, batch.slots, k, v)
-            out = torch.empty_like(q)
-            for span in spans:
-                seen = mask[span.rows, span.columns]
-                if window is not None:
-                    seen = seen & within_window(q_pos[span.rows], k_pos[span.columns], window)
-                out[span.rows] = attend(q[span.rows], *cache.read(layer, span.slots), seen)
-            return out
+            if window is not None and window not in masks:
+                masks[window] = masks[None] & within_window(batch.positions, key_positions(batch), window)
+            return attend_ragged(q, k, v, masks[window], cache.k[layer], cache.v[layer], spans)
 
         return attend_layer
+
+
+@seam("6.4")
+def attend_ragged(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, k_cache: Tensor, v_cache: Tensor, spans: Sequence[Span]
+) -> Tensor:
+    """Attention of a whole step in one layer, request by request: nothing between two requests is ever computed.
+
+    q: [T, H, D]   k, v: [T, Hkv, D]   mask: bool [T, S]   k_cache, v_cache: [num_slots, Hkv, D], changed in place
+    spans: each request's `rows` of the T, `columns` of the S, and its cache `slots`
+    returns: [T, H, D]
+    """
+    out = torch.empty_like(q)
+    for span in spans:
+        own, seen = span.rows, mask[span.rows, span.columns]
+        out[own] = attend_with_cache(q[own], k[own], v[own], seen, k_cache, v_cache, span.slots)
+    return out
+
+
+@seam("4.3")
+def mask_of_chunk(num_computed: int, num_new: int) -> Tensor:
+    """Who may look at whom in one request's chunk: bool [num_new, num_computed + num_new].
+
+    num_computed: tokens before the chunk, their keys in the cache   num_new: tokens of the chunk
+    """
+    if num_computed == 0:
+        return causal_mask(num_new)
+    num_keys = num_computed + num_new
+    return chunk_mask(num_new, num_keys)
+
+
+@seam("6.2")
+def ragged_mask(new: Sequence[int], context: Sequence[int]) -> Tensor:
+    """Who may look at whom in one ragged row of several requests, their keys end to end in the same order.
+
+    new: new tokens of each request   context: keys of each after this step, its new ones included
+    returns: bool [T, S]; T = sum(new), S = sum(context)
+    """
+    q_seq = [i for i, count in enumerate(new) for _ in range(count)]
+    k_seq = [i for i, total in enumerate(context) for _ in range(total)]
+    q_pos = [pos for count, total in zip(new, context, strict=True) for pos in range(total - count, total)]
+    k_pos = [pos for total in context for pos in range(total)]
+    return visible(*(torch.tensor(values, dtype=torch.int64) for values in (q_pos, q_seq, k_pos, k_seq)))
 
 
 def step_mask(batch: Batch) -> Tensor:
@@ -67,16 +105,12 @@ def step_mask(batch: Batch) -> Tensor:
     The plainest of chapter 2's four masks that covers the batch; the last one covers all.
     """
     new, context = batch.q_start.diff().tolist(), batch.kv_len.tolist()
-    fresh = new == context  # nothing comes from the cache
     if len(new) == 1:
-        mask = causal_mask(new[0]) if fresh else chunk_mask(new[0], context[0])
-    elif fresh:
+        mask = mask_of_chunk(context[0] - new[0], new[0])
+    elif new == context:  # nothing comes from the cache
         mask = block_mask(new)
     else:
-        order = torch.arange(len(new), device=batch.tokens.device)
-        q_seq = order.repeat_interleave(batch.q_start.diff())
-        k_seq = order.repeat_interleave(batch.kv_len)
-        mask = visible(batch.positions, q_seq, key_positions(batch), k_seq)
+        mask = ragged_mask(new, context)
     return mask.to(batch.tokens.device)
 
 

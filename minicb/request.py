@@ -35,6 +35,22 @@ def next_chunk(num_tokens: int, num_computed: int, budget: int) -> int:
     return min(num_tokens - num_computed, budget)
 
 
+@seam("4.2")
+def next_span(num_tokens: int, num_computed: int, budget: int) -> tuple[int, int, bool]:
+    """Which tokens to compute now, and whether the request's next token can be sampled afterwards.
+
+    returns: the first position, the position after the last one, and True if that reaches the request's end
+    """
+    end = num_computed + next_chunk(num_tokens, num_computed, budget)
+    return num_computed, end, end == num_tokens
+
+
+@seam("3.5")
+def positions_of(num_computed: int, num_new: int) -> list[int]:
+    """Where the new tokens stand in their own request: they continue where the computed ones end."""
+    return list(range(num_computed, num_computed + num_new))
+
+
 @seam("7.3")
 def finish_reason(num_output: int, max_output: int, *, stopped: bool) -> str | None:
     """Why a request ends after its newest token, or None if it goes on.

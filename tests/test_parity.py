@@ -134,7 +134,7 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: dict[str, list[Tensor]] = {}
-        monkeypatch.setattr("minicb.engine.sample", self.sample)
+        monkeypatch.setattr("minicb.step.sample", self.sample)
 
     def sample(self, logits: Tensor, requests: Sequence[Request]) -> list[Sampled | Exception]:
         for row, request in zip(logits, requests, strict=True):

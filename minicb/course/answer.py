@@ -22,6 +22,8 @@ from minicb.outputs import Event
 from minicb.sampling import SamplingParams
 from minicb.weights import load
 
+NAMED = 5  # parts in the line under an answer
+
 CONTEXT = 512  # tokens of prompt and answer; enough for a lesson, and a small cache
 
 
@@ -79,9 +81,11 @@ def generate(engine: Engine, ids: list[int], feed: Sequence[int], max_tokens: in
 def whose() -> str:
     """Who ran in the last generation, in one line."""
     lines = seams.receipt()
-    own = [f"{line.id} {line.name} {counted(line.calls, 'call')}" for line in lines if line.owner == "yours"]
-    rest = counted(sum(line.owner != "yours" for line in lines), "other part" if own else "part")
-    return f"yours: {', '.join(own) or 'nothing yet'}; the reference: {rest} (receipt() lists them)"
+    own = [line for line in lines if line.owner == "yours"]
+    named = ", ".join(f"{line.id} {line.name} {counted(line.calls, 'call')}" for line in own[:NAMED])
+    more = f" and {len(own) - NAMED} more" if len(own) > NAMED else ""
+    rest = "; the reference: the rest" if len(own) < len(lines) else ""
+    return f"yours: {named or 'nothing yet'}{more}{rest} (receipt() lists all)"
 
 
 def counted(count: int, thing: str) -> str:

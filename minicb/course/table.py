@@ -22,6 +22,7 @@ from minicb.course.tiny import model
 from minicb.course.trial import one_thread
 from minicb.engine import Engine
 from minicb.metrics import StepRecord
+from minicb.naive import generate_naive
 from minicb.padding import PaddedRunner
 from minicb.request import Limits, open_request
 from minicb.sampling import SamplingParams
@@ -200,13 +201,16 @@ def naive(workload: Workload) -> Run:
     """One request at a time; for each token the whole text so far is read again, and nothing is kept. (Chapter 1)"""
     engine, runs = _engine(1, LONGEST), list[Run]()
     for name, (ids, length) in workload.requests.items():
-        text, steps = ids, list[StepRecord]()
-        while len(text) < len(ids) + length:
-            once = _serve(engine, {name: (text, 1)})
-            text += once.answers[name]
-            steps += [replace(record, arrived=(), finished=()) for record in once.records]
+        steps = list[StepRecord]()
+
+        def next_token(text: list[int], name: str = name, steps: list[StepRecord] = steps) -> int:
+            once = _serve(engine, {name: (tuple(text), 1)})
+            steps.extend(replace(record, arrived=(), finished=()) for record in once.records)
+            return once.answers[name][0]
+
+        answer = generate_naive(next_token, ids, length)
         steps[-1] = replace(steps[-1], finished=((name, "length"),))
-        runs.append(Run({name: text[len(ids) :]}, steps))
+        runs.append(Run({name: tuple(answer)}, steps))
     return _joined(runs, workload.requests)
 
 

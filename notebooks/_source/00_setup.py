@@ -65,7 +65,8 @@ answer("The capital of France is")
 #     return self.scheduler.commit(plan, tokens)              # append, finish, make room
 # ```
 #
-# The real one is `Engine.step` in `minicb/engine.py`: the same calls, and guards around them.
+# The real one is `Engine.step` in `minicb/engine.py`: the same calls, and guards around them. The four lines in the
+# middle stand in a function of their own, `run_plan`, because you write it in chapter 07.
 #
 # And this is what it is for. Three people ask at the same time. Their requests are A, B and C, and they will stay
 # with you through all chapters.

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minicb import engine as engine_module
+from minicb import step as step_module
 from minicb.batch import Batch
 from minicb.checkpoint import Tokenizer, find_checkpoint
 from minicb.engine import Engine
@@ -68,17 +68,17 @@ def measure(waiting: int, steps: int, decode: Decode | None) -> dict[str, np.nda
         engine.step()
     assert len(engine.scheduler.waiting) == waiting
     times: dict[str, list[float]] = {part: [] for part in PARTS}
-    before = engine_module.pack, engine_module.sample
+    before = step_module.pack, step_module.sample
     engine.scheduler.schedule = timed(engine.scheduler.schedule, times["schedule"])  # type: ignore[method-assign]
     engine.scheduler.commit = timed(engine.scheduler.commit, times["commit"])  # type: ignore[method-assign]
-    engine_module.pack, engine_module.sample = timed(before[0], times["pack"]), timed(before[1], times["sample"])
+    step_module.pack, step_module.sample = timed(before[0], times["pack"]), timed(before[1], times["sample"])
     try:
         for _ in range(steps):
             began = time.perf_counter()
             engine.step()
             times["rest"].append(time.perf_counter() - began)
     finally:
-        engine_module.pack, engine_module.sample = before
+        step_module.pack, step_module.sample = before
     parts = {part: np.array(values) for part, values in times.items()}
     parts["rest"] -= sum(parts[part] for part in PARTS if part != "rest")
     return parts
