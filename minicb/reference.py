@@ -92,11 +92,13 @@ def ragged_mask(new: Sequence[int], context: Sequence[int]) -> Tensor:
     new: new tokens of each request   context: keys of each after this step, its new ones included
     returns: bool [T, S]; T = sum(new), S = sum(context)
     """
-    q_seq = [i for i, count in enumerate(new) for _ in range(count)]
-    k_seq = [i for i, total in enumerate(context) for _ in range(total)]
-    q_pos = [pos for count, total in zip(new, context, strict=True) for pos in range(total - count, total)]
-    k_pos = [pos for total in context for pos in range(total)]
-    return visible(*(torch.tensor(values, dtype=torch.int64) for values in (q_pos, q_seq, k_pos, k_seq)))
+    q_pos, q_seq, k_pos, k_seq = (list[int]() for _ in range(4))
+    for i, (count, total) in enumerate(zip(new, context, strict=True)):
+        q_pos += range(total - count, total)
+        q_seq += [i] * count
+        k_pos += range(total)
+        k_seq += [i] * total
+    return visible(*(torch.tensor(numbers, dtype=torch.int64) for numbers in (q_pos, q_seq, k_pos, k_seq)))
 
 
 def step_mask(batch: Batch) -> Tensor:
