@@ -25,6 +25,7 @@ B_BATCH = SimpleNamespace(q_start=[0, 2], positions=[4, 5], slots=[20, 21], samp
 ONLY_B = {  # request B, alone, in every picture that has owners
     "tokens": lambda: d.draw_tokens({"B": ["a", "b", "c"]}, {"B": ["cached", "prompt", "generated"]}),
     "mask": lambda: d.draw_mask(chunk_mask(1, 2), row_owners="B", col_owners="BB", col_roles=["cached", "new"]),
+    "chunks": lambda: d.draw_chunks([(0, 2), (2, 3)], owner="B"),
     "cache": lambda: d.draw_cache([("B", 2, 1)], 4),
     "batch": lambda: d.draw_batch(B_BATCH, ["B"], roles=["prompt", "generated"]),
     "padding": lambda: d.draw_padding([[False, True, True]], ["B"]),
@@ -50,6 +51,13 @@ def test_a_request_has_the_same_hue_in_every_picture(kind: str) -> None:
     colours = fills(ONLY_B[kind]())
     assert colours & family
     assert colours <= family | neutral
+
+
+def test_a_prompt_in_chunks_counts_what_each_rectangle_computes() -> None:
+    assert d.draw_chunks([(0, 4), (4, 8), (8, 10)]).data == (
+        "10 tokens in 3 chunks: 68 of 100 cells computed, 55 visible"
+    )
+    assert d.draw_chunks([(0, 10)]).data == "10 tokens in 1 chunk: 100 of 100 cells computed, 55 visible"
 
 
 def test_letters_and_numbers_name_the_same_hues_and_an_order_can_decide() -> None:
@@ -109,6 +117,7 @@ def test_both_widths_are_kept(kind: str, width: float) -> None:
     wide = {
         "tokens": lambda: d.draw_tokens(["word"] * 30, width=width),
         "mask": lambda: d.draw_mask(causal_mask(40), width=width),
+        "chunks": lambda: d.draw_chunks([(0, 20), (20, 40)], width=width),
         "cache": lambda: d.draw_cache([("A", 30, 2)], 64, width=width),
         "batch": lambda: d.draw_batch(B_BATCH, ["B"], width=width),
         "padding": lambda: d.draw_padding([[False] * 60 + [True]] * 4, width=width),

@@ -10,6 +10,7 @@ the first picture is drawn, not before.
 
 from minicb.course.draw.attention import draw_attention
 from minicb.course.draw.batch import draw_batch, draw_cache
+from minicb.course.draw.chunks import draw_chunks
 from minicb.course.draw.engine_map import engine_map
 from minicb.course.draw.engine_parts import engine_map_text
 from minicb.course.draw.mask import draw_mask, draw_matrix
@@ -31,6 +32,7 @@ __all__ = [
     "draw_bars",
     "draw_batch",
     "draw_cache",
+    "draw_chunks",
     "draw_lines",
     "draw_mask",
     "draw_matrix",
