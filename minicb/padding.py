@@ -40,7 +40,7 @@ def left_pad(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor
     width = max(map(len, rows))
     ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
     real = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
-    return ids.reshape(len(rows), width), real.reshape(len(rows), width)
+    return ids, real
 
 
 @seam("5.2")
@@ -50,7 +50,9 @@ def padded_positions(real: Tensor, start: Tensor) -> Tensor:
     real: bool [B, W]   start: int64 [B], tokens of each row that are in the cache already
     returns: int64 [B, W]
     """
-    return (start[:, None] + real.long().cumsum(dim=1) - 1).masked_fill(~real, 0)
+    count = real.cumsum(dim=1)  # real tokens of the row up to here, this one included
+    positions = start[:, None] + count - 1
+    return positions.masked_fill(~real, 0)
 
 
 @seam("5.4")
@@ -70,21 +72,26 @@ class PaddedAttention:
 
     def bind(self, batch: Batch, cache: KVCache) -> Attend:
         rows, width, longest = len(batch.kv_len), batch.max_new, batch.max_kv
-        steps = torch.arange(longest, device=batch.tokens.device)
+        places = torch.arange(longest, device=batch.tokens.device)
         # Beyond its own context a row repeats its newest key: a hidden NaN times a weight of 0 is still NaN.
-        own = torch.minimum(steps, batch.kv_len[:, None] - 1)  # [B, K]
+        own = torch.minimum(places, batch.kv_len[:, None] - 1)  # [B, K]
         slots = (batch.page_table[:, :1].long() * cache.page_size + own).flatten()  # [B*K]
         positions = batch.positions.view(rows, width)
 
         def attend_layer(layer: int, window: int | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             cache.write(layer, batch.slots, k, v)
             keys, values = cache.read(layer, slots)
-            seen = steps <= positions[..., None]  # [B, W, K]; padding stands at 0 and sees key 0, so no row is empty
-            if window is not None:
-                seen = seen & (steps > positions[..., None] - window)
-            return rectangle_attention(q, keys, values, rows, seen)
+            return rectangle_attention(q, keys, values, rows, self.mask(positions, places, window))
 
         return attend_layer
+
+    def mask(self, positions: Tensor, places: Tensor, window: int | None) -> Tensor:
+        """Who may look at whom in each row. Padding stands at position 0 and sees key 0: no query is left with none.
+
+        positions: int64 [B, W]   places: int64 [K], where the keys stand   returns: bool [B, W, K]
+        """
+        seen = places <= positions[..., None]
+        return seen if window is None else seen & (places > positions[..., None] - window)
 
 
 def rectangle_attention(q: Tensor, k: Tensor, v: Tensor, rows: int, seen: Tensor | None) -> Tensor:
