@@ -8,6 +8,7 @@ Nothing here computes a schedule or an attention: it draws what it is given. mat
 the first picture is drawn, not before.
 """
 
+from minicb.course.draw.areas import draw_areas, draw_costs
 from minicb.course.draw.attention import draw_attention
 from minicb.course.draw.batch import draw_batch, draw_cache
 from minicb.course.draw.chunks import draw_chunks
@@ -15,6 +16,7 @@ from minicb.course.draw.engine_map import engine_map
 from minicb.course.draw.engine_parts import engine_map_text
 from minicb.course.draw.mask import draw_mask, draw_matrix
 from minicb.course.draw.palette import DARK, FULL, HALF, HUES, LIGHT, Theme
+from minicb.course.draw.passes import draw_passes
 from minicb.course.draw.picture import Picture
 from minicb.course.draw.plots import draw_bars, draw_lines
 from minicb.course.draw.timeline import draw_timeline
@@ -28,15 +30,18 @@ __all__ = [
     "LIGHT",
     "Picture",
     "Theme",
+    "draw_areas",
     "draw_attention",
     "draw_bars",
     "draw_batch",
     "draw_cache",
     "draw_chunks",
+    "draw_costs",
     "draw_lines",
     "draw_mask",
     "draw_matrix",
     "draw_padding",
+    "draw_passes",
     "draw_timeline",
     "draw_tokens",
     "engine_map",

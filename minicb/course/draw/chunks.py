@@ -44,7 +44,7 @@ def draw_chunks(
     canvas = Canvas(width, theme)
     top = canvas.header(title, data)
     head = Grid(canvas, left, 0, cell, cell, 1, total)
-    y = head.y = round(top + head.cols_height(names))
+    y = head.y = top + head.cols_height(names)
     head.name_cols(names)
     styles = _styles(hue(owner), theme)
     for (start, end), note in zip(spans, notes, strict=True):
@@ -60,9 +60,7 @@ def draw_chunks(
         y = grid.bottom + (BETWEEN if cell >= LABEL_MIN else 3)
     used = {_kind(row, col, start) for start, end in spans for row in range(start, end) for col in range(end)}
     y = canvas.key(left, y + 4, [(words, styles[words]) for words in styles if words in used])
-    return canvas.picture(
-        y, data, f"{title}: {len(spans)} rectangles of cells, each as wide as its last token; {data}."
-    )
+    return canvas.picture(y, data, f"{title}: a rectangle of cells for each chunk; {data}.")
 
 
 def _styles(color: str, theme: Theme) -> dict[str, Style]:
