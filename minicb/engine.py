@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -53,8 +54,7 @@ def dead(cause: Exception) -> EngineDeadError:
 class Engine:
     """Serves requests by continuous batching. One thread at a time may call it.
 
-    max_num_batched_tokens: tokens computed in one step, at most
-    max_num_seqs: requests that run at the same time, at most
+    max_num_batched_tokens, max_num_seqs, and every knob of scheduling by name: see `Scheduler`
     max_model_len: tokens of one request, prompt and answer; default: the model's own limit, at most 2048
     kv_cache_memory_bytes: size of the KV cache; default: half of the free memory, and never more than max_num_seqs need
     attention: "auto" (the fastest back end that fits; the reference while a learner's attention or masks are in),
@@ -80,9 +80,8 @@ class Engine:
         on_step: Callable[[StepRecord], None] | None = None,
         deliver: Callable[[Event], bool] | None = None,
         seed: int | None = None,
+        **scheduling: Any,
     ) -> None:
-        check_number("max_num_batched_tokens", max_num_batched_tokens, 1, math.inf, whole=True)
-        check_number("max_num_seqs", max_num_seqs, 1, math.inf, whole=True)
         self.model, self.decode, self.clock, self.on_step, self.deliver = model, decode, clock, on_step, deliver
         config, longest = model.config, model.config.max_position_embeddings
         length = min(longest, DEFAULT_MODEL_LEN) if max_model_len is None else max_model_len
@@ -90,11 +89,13 @@ class Engine:
         budget = kv_cache_memory_bytes
         if budget is None:
             budget = int(MEMORY_SHARE * free_memory(model.device))
+        check_number("max_num_seqs", max_num_seqs, 1, math.inf, whole=True)
         slots = plan_slots(config, model.dtype, length, max_num_seqs, budget)
         self.pool: Pool = SlotPool(slots, length)
+        scheduling |= {"max_num_batched_tokens": max_num_batched_tokens, "max_num_seqs": max_num_seqs}
+        self.scheduler = Scheduler(self.pool, **scheduling)
         self.cache = KVCache(config, slots + 1, length, model.device, model.dtype)
         self.limits = Limits(config.vocab_size, length, config.end_ids)
-        self.scheduler = Scheduler(self.pool, max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs)
         self.choice, self.reference = attention, ReferenceAttention()
         self.fastest = best_attention() if attention == "auto" else self.reference
         if isinstance(attention, str) and attention not in ("auto", "reference"):

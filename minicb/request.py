@@ -76,6 +76,9 @@ class Request:
     checker: StopChecker
     max_total_tokens: int  # prompt and answer together may not be longer
     arrival_s: float
+    number: int = 0  # in the order in which they came to the scheduler
+    came_at: int = 0  # tokens that the engine had computed by then, where the policy counts them
+    times_passed: int = 0  # so many went before it while it was next and found no room
     status: Status = Status.WAITING
     num_computed_tokens: int = 0
     finish_reason: str | None = None

@@ -1,8 +1,7 @@
 """From logits to a token: greedy, temperature, top-k, top-p, min-p, penalties, seeds, logprobs.
 
-Every choice belongs to one request: it depends on the request's own parameters, its own ids and its own
-random stream, which is a function of (seed, position) and nothing else. Neighbours, row order and chunking
-cannot change it.
+Every choice belongs to one request: it depends on the request's own parameters, its own ids and its own random
+stream, which is a function of (seed, position) and nothing else. Neighbours, row order and chunks cannot change it.
 
 This module knows logits and token ids. It does not know text (`stopping.py`) or when a request runs.
 Letters: M rows that somebody reads, V vocabulary.
@@ -39,9 +38,9 @@ class SamplingParams:
     presence_penalty, frequency_penalty: subtracted for ids of the answer, once or for each time
     max_tokens: new tokens at most, None = up to the context's end;  min_tokens: no ending before
     stop: texts that end the answer (cut off, unless include_stop_str_in_output); stop_token_ids: ids that do
-    ignore_eos: go on after the model's own end ids
-    seed: fixes the answer for this prompt and these parameters; None draws one
+    ignore_eos: go on after the model's own end ids;  seed: fixes the answer; None draws one
     logprobs: also report so many top log-probabilities a token, of the raw logits, before any of the above
+    priority, client: for the policies `priority` (lower runs earlier) and `vtc`; the answer does not depend on them
     """
 
     temperature: float = 0.0
@@ -59,6 +58,8 @@ class SamplingParams:
     ignore_eos: bool = False
     seed: int | None = None
     logprobs: int | None = None
+    priority: int = 0
+    client: str = ""
 
     def __post_init__(self) -> None:
         for name in ("stop", "stop_token_ids"):
@@ -67,21 +68,20 @@ class SamplingParams:
             if not isinstance(several, Iterable):
                 raise ValueError(f"{name} must be a list, not {value!r}")
             object.__setattr__(self, name, tuple(several))
-        for name in ("include_stop_str_in_output", "ignore_eos"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        for name, kind in (("include_stop_str_in_output", bool), ("ignore_eos", bool), ("client", str)):
+            if not isinstance(getattr(self, name), kind):
+                allowed = "True or False" if kind is bool else "a text"
+                raise ValueError(f"{name} must be {allowed}, not {getattr(self, name)!r}")
         for name, low, high in (
-            ("temperature", 0.0, math.inf), ("top_k", 0, math.inf), ("min_p", 0.0, 1.0),
-            ("presence_penalty", -2.0, 2.0), ("frequency_penalty", -2.0, 2.0), ("min_tokens", 0, math.inf),
-        ):  # fmt: skip
-            check_number(name, getattr(self, name), low, high, whole=isinstance(low, int))
-        check_number("top_p", self.top_p, 0.0, 1.0, above=True)
-        check_number("repetition_penalty", self.repetition_penalty, 0.0, math.inf, above=True)
-        for name, least, most in (
+            ("temperature", 0.0, math.inf), ("top_k", 0, math.inf), ("min_p", 0.0, 1.0), ("min_tokens", 0, math.inf),
+            ("presence_penalty", -2.0, 2.0), ("frequency_penalty", -2.0, 2.0), ("priority", -(2**63), 2**63 - 1),
             ("max_tokens", 1, math.inf), ("logprobs", 0, math.inf), ("seed", -(2**63), 2**64 - 1),
         ):  # fmt: skip
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), least, most, whole=True)
+            value = getattr(self, name)
+            if value is not None or name not in ("max_tokens", "logprobs", "seed"):
+                check_number(name, value, low, high, whole=isinstance(low, int))
+        check_number("top_p", self.top_p, 0.0, 1.0, above=True)
+        check_number("repetition_penalty", self.repetition_penalty, 0.0, math.inf, above=True)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens {self.min_tokens} is more than max_tokens {self.max_tokens}")
         if not all(isinstance(text, str) and text for text in self.stop):

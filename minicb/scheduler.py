@@ -1,19 +1,21 @@
 """Who runs in the next step, and what becomes of them. Plain Python: no tensors, no text, no clock. (Chapter 7)
 
 One token budget a step. Running requests come first, so that nobody's stream stalls behind somebody's prompt;
-then waiting ones in their order, their prompts cut to what is left of the budget. A finished request leaves at
-once and its place is filled in the next plan. Three limits: tokens a step, requests at a time, cache pages.
+then waiting ones in the policy's order, their prompts cut to what is left of the budget. A finished request leaves
+at once and its place is filled in the next plan. Three limits: tokens a step, requests at a time, cache pages.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Mapping, Sequence
 
-from minicb.batch import Plan, next_tokens
+from minicb.batch import Chunk, Plan, next_tokens
 from minicb.cache import DUMMY_PAGE, Pool
+from minicb.policy import Policy, make_policy
 from minicb.request import Request, Status
-from minicb.sampling import Sampled
+from minicb.sampling import Sampled, check_number
 from minicb.seams import seam
 
 
@@ -46,22 +48,65 @@ def plan_running(uncomputed: Sequence[int], budget: int) -> list[int]:
 News = tuple[Request, int | None, str]  # a request that got a token or ended; the token (None: it failed); its new text
 
 
-class Scheduler:
-    """The queues and the limits."""
+STEP_ORDERS = ("stall_free", "prefill_first")
 
-    def __init__(self, pool: Pool, *, max_num_batched_tokens: int, max_num_seqs: int) -> None:
+
+class Scheduler:
+    """The queues and the limits.
+
+    max_num_batched_tokens, max_num_seqs: tokens in a step and requests at a time, at most
+    policy: who is next among the waiting, by name (see `policy.py`), or a `Policy` of your own
+    aging_tokens_per_s: of `sjf_aging`; low is nearly shortest-first, high is nearly first come, first served
+    client_weights: of `vtc`, by the client's name; 1 where none is given
+    step_order: stall_free (running requests first) or prefill_first (prompts first, streams get what is left)
+    enable_chunked_prefill: False: a prompt waits for a step that holds all of it; only one above the budget is cut
+    long_prefill_token_threshold: tokens of one request in a step, at most; 0: no such limit
+    backfill: so many may go before a request that is next and finds no room, in all; 0: none
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+        policy: str | Policy = "fcfs",
+        aging_tokens_per_s: float = 200.0,
+        client_weights: Mapping[str, float] | None = None,
+        step_order: str = "stall_free",
+        enable_chunked_prefill: bool = True,
+        long_prefill_token_threshold: int = 0,
+        backfill: int = 0,
+    ) -> None:
+        check_number("max_num_batched_tokens", max_num_batched_tokens, 1, math.inf, whole=True)
+        check_number("max_num_seqs", max_num_seqs, 1, math.inf, whole=True)
+        check_number("aging_tokens_per_s", aging_tokens_per_s, 0, math.inf)
+        check_number("long_prefill_token_threshold", long_prefill_token_threshold, 0, math.inf, whole=True)
+        check_number("backfill", backfill, 0, math.inf, whole=True)
+        for client, weight in (client_weights or {}).items():
+            check_number(f"the client weight of {client!r}", weight, 0, math.inf, above=True)
+        if step_order not in STEP_ORDERS:
+            raise ValueError(f"step_order must be one of {', '.join(STEP_ORDERS)}, not {step_order!r}")
+        if long_prefill_token_threshold and not enable_chunked_prefill:
+            raise ValueError("long_prefill_token_threshold cuts prompts, and enable_chunked_prefill is off: choose one")
         self.pool = pool
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_num_seqs = min(max_num_seqs, max_num_batched_tokens)  # everybody who runs gets a token a step
-        self.waiting: deque[Request] = deque()
+        self.waiting = (
+            make_policy(policy, aging_tokens_per_s, client_weights or {}) if isinstance(policy, str) else policy
+        )
         self.running: list[Request] = []
+        self.step_order, self.chunked, self.backfill = step_order, enable_chunked_prefill, backfill
+        self.longest_chunk = long_prefill_token_threshold or sys.maxsize
+        self.num_added = 0
 
     @property
     def num_unfinished(self) -> int:
         return sum(not r.finished for r in self.running) + len(self.waiting)
 
     def add(self, request: Request) -> None:
-        self.waiting.append(request)
+        request.number, self.num_added = self.num_added, self.num_added + 1
+        self.waiting.add(request)
 
     def abort(self, request: Request, now: float) -> None:
         """End a request in whatever state it is. Its pages are free from here on."""
@@ -81,32 +126,62 @@ class Scheduler:
         """Forget everybody; their pages are free."""
         for request in self.running:
             self.pool.release(request.request_id)
-        self.running, self.waiting = [], deque()
+        self.running = []
+        self.waiting.clear()
 
     def schedule(self, now: float) -> Plan:
         """The next plan; empty if there is nothing to do. Waiting requests that join it are running from here on."""
         self.sweep()
-        counts = plan_running([r.num_uncomputed_tokens for r in self.running], self.max_num_batched_tokens)
-        chunks = [next_tokens(request, count) for request, count in zip(self.running, counts, strict=True)]
-        budget = self.max_num_batched_tokens - sum(counts)
-        while self.waiting and may_join(len(self.running), self.max_num_seqs, budget):
-            request = self.waiting[0]
-            if not self.pool.reserve(request.request_id, request.max_total_tokens):
-                break  # in order of arrival: nobody overtakes the one who waits for room
-            self.waiting.popleft()
+        first, last = self.running, list[Request]()
+        if self.step_order == "prefill_first":
+            first = [r for r in self.running if r.num_computed_tokens < r.num_prompt_tokens]
+            last = [r for r in self.running if r.num_computed_tokens >= r.num_prompt_tokens]
+        budget = self.max_num_batched_tokens
+        counts = plan_running([min(r.num_uncomputed_tokens, self.longest_chunk) for r in first], budget)
+        chunks = [next_tokens(request, count) for request, count in zip(first, counts, strict=True)]
+        chunks += self.join(budget - sum(counts), now)
+        if last:
+            left = budget - sum(chunk.num_new for chunk in chunks)
+            chunks += [next_tokens(request, 1) for request in last[:left]]
+        return Plan(tuple(chunks))
+
+    def join(self, budget: int, now: float) -> list[Chunk]:
+        """Waiting requests that start in this step, in the policy's order, cut to what is left of the budget."""
+        chunks, blocked = list[Chunk](), list[Request]()
+        while self.waiting and may_join(len(self.running), self.max_num_seqs, budget) and self.may_pass(blocked):
+            request = self.waiting.pop()
+            if not self.reserve(request, budget):
+                blocked.append(request)
+                continue
+            for other in blocked:
+                other.times_passed += 1
+            self.waiting.started(request)
             self.running.append(request)
             request.status = Status.RUNNING
             if request.first_scheduled_s is None:
                 request.first_scheduled_s = now
-            chunks.append(next_tokens(request, budget))
+            chunks.append(next_tokens(request, min(budget, self.longest_chunk)))
             budget -= chunks[-1].num_new
-        return Plan(tuple(chunks))
+        for request in reversed(blocked):
+            self.waiting.put_back(request)
+        return chunks
+
+    def may_pass(self, blocked: Sequence[Request]) -> bool:
+        """May one more be tried, although these were next and found no room? Without backfill nobody overtakes."""
+        return len(blocked) <= self.backfill and all(r.times_passed < self.backfill for r in blocked)
+
+    def reserve(self, request: Request, budget: int) -> bool:
+        """Its pages, if it can start now."""
+        whole = min(request.num_uncomputed_tokens, self.max_num_batched_tokens)
+        fits = self.chunked or whole <= budget
+        return fits and self.pool.reserve(request.request_id, request.max_total_tokens)
 
     def commit(self, plan: Plan, sampled: Sequence[Sampled | Exception], now: float) -> list[News]:
         """Take the step's results: append tokens, advance, end whoever is done.
 
         sampled: one for each request of `plan.sampled`, in that order
         """
+        self.waiting.computed(plan.num_tokens, plan.sampled)
         results = iter(sampled)
         news: list[News] = []
         for chunk in plan:

@@ -17,7 +17,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "minicb"
 ORDER = (
     "attention", "masks", "model", "checkpoint", "weights", "sampling", "stopping", "naive", "cache", "request",
-    "batch", "reference", "outputs", "metrics", "padding", "scheduler", "interrupts", "step", "engine", "llm",
+    "policy", "batch", "reference", "outputs", "metrics", "padding", "scheduler", "interrupts", "step", "engine", "llm",
 )  # fmt: skip
 BESIDE = {"__init__", "__main__", "cli", "seams"}
 ROOMS_ALLOWED = {"engine": {"kernels"}}
