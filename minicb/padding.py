@@ -188,9 +188,13 @@ class PaddedRunner:
                 row.take(result, now)
         self.record(rows, starts, [len(chunk) for chunk in chunks], batch, queue, (began, now))
 
+    def pad(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """ids and real, both [B, W]: the one place that decides on which side the padding is."""
+        return left_pad(rows, PAD_ID)
+
     def make_rectangle(self, rows: list[Request], chunks: list[list[int]]) -> Batch:
         """A `Batch` whose rows are all equally long. Padding writes to the dummy page."""
-        ids, real = left_pad(chunks, PAD_ID)
+        ids, real = self.pad(chunks)
         positions = padded_positions(real, torch.tensor([row.num_computed_tokens for row in rows]))
         pages = torch.tensor([self.pool.pages(row.request_id) for row in rows])
         slots = (pages * self.pool.page_size + positions).masked_fill(~real, DUMMY_PAGE)

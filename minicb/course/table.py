@@ -18,13 +18,12 @@ from functools import cache
 from typing import Literal
 
 from minicb import seams
+from minicb.course.padded import baseline
 from minicb.course.tiny import model
 from minicb.course.trial import one_thread
 from minicb.engine import Engine
 from minicb.metrics import StepRecord
 from minicb.naive import generate_naive
-from minicb.padding import PaddedRunner
-from minicb.request import Limits, open_request
 from minicb.sampling import SamplingParams
 
 LONGEST = 64  # tokens of one request, prompt and answer
@@ -226,14 +225,7 @@ def chunked(workload: Workload) -> Run:
 
 def padded(workload: Workload, kind: Literal["static", "dynamic"] = "static") -> Run:
     """Rectangles of `rows` requests, each group until its longest answer is done. (Chapter 5)"""
-    limits = Limits(model().config.vocab_size, LONGEST, frozenset())
-    requests = [
-        open_request(name, ids, _params(length), limits, None, 0, 0.0)
-        for name, (ids, length) in workload.requests.items()
-    ]
-    runner = PaddedRunner(model(), kind=kind, batch_size=workload.rows, max_model_len=LONGEST)
-    outputs = runner.run(requests)
-    return Run({out.request_id: out.token_ids for out in outputs}, runner.records)
+    return Run(*baseline(workload.requests, rows=workload.rows, kind=kind))
 
 
 def dynamic(workload: Workload) -> Run:

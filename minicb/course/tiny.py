@@ -28,9 +28,9 @@ def same_tokens() -> str:
     """Run the three requests alone and together; MismatchError if any token differs from the reference's."""
     expected = alone_by_reference()
     for name in PROMPTS:
-        _compare({name: expected[name]}, run({name: PROMPTS[name]}, budget=4), "alone")
+        compare({name: expected[name]}, run({name: PROMPTS[name]}, budget=4), "alone")
     for budget in (64, 5):
-        _compare(expected, run(PROMPTS, budget), "beside the others")
+        compare(expected, run(PROMPTS, budget), "beside the others")
     return f"{len(PROMPTS)} requests, same tokens as alone"
 
 
@@ -66,7 +66,8 @@ def run(prompts: Mapping[str, Sequence[int]], budget: int) -> Answers:
     return answers
 
 
-def _compare(expected: Answers, yours: Answers, how: str) -> None:
+def compare(expected: Answers, yours: Answers, how: str) -> None:
+    """MismatchError for the first request whose tokens are not the expected ones."""
     for name, right in expected.items():
         if yours[name] != right:
             said, wanted = " ".join(map(str, yours[name])), " ".join(map(str, right))

@@ -1,0 +1,339 @@
+"""Wrong and right answers to the exercises of chapter 05, written as a learner would.
+
+The wrong ones (*twins*) are the well-known mistakes, named after what they do; `ch05.py` has the advice for
+each. Two different right answers an exercise must pass, so that a check judges what a function does and not how.
+"""
+
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
+# ruff: noqa: ARG001
+
+from __future__ import annotations
+
+import torch
+
+# --- 5.1 left_pad
+
+
+def pad_on_the_right(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([list(row) + [pad_id] * (width - len(row)) for row in rows])
+    real = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+    return ids, real
+
+
+def pad_marked_as_real(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
+    padding = torch.tensor([[True] * (width - len(row)) + [False] * len(row) for row in rows])
+    return ids, padding
+
+
+def pad_told_by_its_id(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
+    return ids, ids != pad_id
+
+
+def pad_cut_to_the_shortest(rows, pad_id):
+    width = min(len(row) for row in rows)
+    ids = torch.tensor([list(row)[len(row) - width :] for row in rows], dtype=torch.int64)
+    return ids, torch.ones_like(ids, dtype=torch.bool)
+
+
+def pad_real_in_ints(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
+    real = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    return ids, real
+
+
+def pad_ids_in_floats(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.ones(len(rows), width) * pad_id
+    real = torch.zeros(len(rows), width, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids[i, width - len(row) :] = torch.tensor(row)
+        real[i, width - len(row) :] = True
+    return ids, real
+
+
+def pad_ids_only(rows, pad_id):
+    width = max(len(row) for row in rows)
+    return torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
+
+
+def pad_in_lists(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = [[pad_id] * (width - len(row)) + list(row) for row in rows]
+    real = [[False] * (width - len(row)) + [True] * len(row) for row in rows]
+    return ids, real
+
+
+def pad_real_first(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
+    real = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
+    return real, ids
+
+
+def pad_always_with_zero(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows])
+    real = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
+    return ids, real
+
+
+def pad_changing_the_rows(rows, pad_id):
+    width = max(len(row) for row in rows)
+    real = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
+    for row in rows:
+        while len(row) < width:
+            row.insert(0, pad_id)
+    return torch.tensor(rows), real
+
+
+def pad_writing_from_the_end(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.full((len(rows), width), pad_id)
+    real = torch.zeros(len(rows), width, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        for j, token in enumerate(row):
+            ids[i, width - len(row) + j] = token
+        real[i, -len(row) :] = True
+    return ids, real
+
+
+def pad_to_the_first_row(rows, pad_id):
+    width = len(rows[0])
+    ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
+    real = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
+    return ids, real
+
+
+def pad_into_a_full_tensor(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.full((len(rows), width), pad_id, dtype=torch.int64)
+    real = torch.zeros(len(rows), width, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids[i, width - len(row) :] = torch.tensor(row, dtype=torch.int64)
+        real[i, width - len(row) :] = True
+    return ids, real
+
+
+def pad_by_comparing(rows, pad_id):
+    lengths = torch.tensor([len(row) for row in rows])
+    width = int(lengths.max())
+    real = torch.arange(width)[None, :] >= width - lengths[:, None]
+    ids = torch.full(real.shape, pad_id)
+    ids[real] = torch.tensor([token for row in rows for token in row])
+    return ids, real
+
+
+# --- 5.2 padded_positions
+
+
+def positions_of_the_columns(real, start):
+    positions = start[:, None] + torch.arange(real.shape[1])
+    return positions.masked_fill(~real, 0)
+
+
+def positions_of_the_columns_everywhere(real, start):
+    return start[:, None] + torch.arange(real.shape[1])
+
+
+def positions_from_one(real, start):
+    count = real.cumsum(dim=1)
+    positions = start[:, None] + count
+    return positions.masked_fill(~real, 0)
+
+
+def positions_without_the_cache(real, start):
+    count = real.cumsum(dim=1)
+    return (count - 1).masked_fill(~real, 0)
+
+
+def positions_of_padding_too(real, start):
+    count = real.cumsum(dim=1)
+    return start[:, None] + count - 1
+
+
+def positions_clamped(real, start):
+    count = real.cumsum(dim=1)
+    return (start[:, None] + count - 1).clamp(min=0)
+
+
+def positions_down_the_columns(real, start):
+    count = real.cumsum(dim=0)
+    positions = start[:, None] + count - 1
+    return positions.masked_fill(~real, 0)
+
+
+def positions_minus_one_for_padding(real, start):
+    count = real.cumsum(dim=1)
+    positions = start[:, None] + count - 1
+    return positions.masked_fill(~real, -1)
+
+
+def positions_start_along_the_columns(real, start):
+    count = real.cumsum(dim=1)
+    positions = start + count - 1
+    return positions.masked_fill(~real, 0)
+
+
+def positions_counting_padding(real, start):
+    count = (~real).cumsum(dim=1)
+    positions = start[:, None] + count - 1
+    return positions.masked_fill(~real, 0)
+
+
+def positions_if_padded_on_the_left(real, start):
+    padding = (~real).sum(dim=1)
+    positions = start[:, None] + torch.arange(real.shape[1]) - padding[:, None]
+    return positions.masked_fill(~real, 0)
+
+
+def positions_by_where(real, start):
+    count = torch.cumsum(real.long(), dim=1)
+    return torch.where(real, count + start.unsqueeze(1) - 1, torch.zeros_like(count))
+
+
+def positions_row_by_row(real, start):
+    positions = torch.zeros(real.shape, dtype=torch.int64)
+    for i in range(real.shape[0]):
+        following = int(start[i])
+        for j in range(real.shape[1]):
+            if real[i, j]:
+                positions[i, j] = following
+                following += 1
+    return positions
+
+
+# --- 5.3 wasted_fraction
+
+
+def waste_turned_round(useful, total):
+    return useful / total if total else 0.0
+
+
+def waste_in_per_cent(useful, total):
+    return 100 * (1 - useful / total) if total else 0.0
+
+
+def waste_in_whole_numbers(useful, total):
+    return (total - useful) // total if total else 0
+
+
+def waste_of_nothing(useful, total):
+    return 1 - useful / total
+
+
+def waste_per_useful(useful, total):
+    return (total - useful) / useful if useful else 0.0
+
+
+def waste_counted(useful, total):
+    return total - useful
+
+
+def waste_rounded(useful, total):
+    return round(1 - useful / total, 2) if total else 0.0
+
+
+def waste_of_nothing_as_one(useful, total):
+    return 1 - useful / total if total else 1.0
+
+
+def waste_upside_down(useful, total):
+    return 1 - total / useful if useful else 0.0
+
+
+def waste_by_difference(useful, total):
+    wasted = total - useful
+    return wasted / max(total, 1)
+
+
+def waste_guarded_first(useful, total):
+    if total == 0:
+        return 0.0
+    return 1.0 - useful / total
+
+
+# --- 5.4 newest_rows
+
+
+def newest_in_the_last_column(real):
+    rows, width = real.shape
+    last_column = torch.arange(rows) * width + width - 1
+    return last_column[real.any(dim=1)]
+
+
+def newest_by_counting(real):
+    rows, width = real.shape
+    count = real.sum(dim=1)
+    return (torch.arange(rows) * width + count - 1)[count > 0]
+
+
+def newest_is_the_first(real):
+    rows, width = real.shape
+    first = real.int().argmax(dim=1)
+    return (torch.arange(rows) * width + first)[real.any(dim=1)]
+
+
+def newest_column_only(real):
+    width = real.shape[1]
+    places = torch.where(real, torch.arange(width), -1).amax(dim=1)
+    return places[places >= 0]
+
+
+def newest_of_empty_rows_too(real):
+    rows, width = real.shape
+    return torch.arange(rows) * width + real.int().cumsum(dim=1).argmax(dim=1)
+
+
+def newest_of_a_neighbour(real):
+    rows, width = real.shape
+    places = torch.where(real, torch.arange(width), -1).amax(dim=1)
+    return torch.arange(rows) * width + places
+
+
+def newest_by_index(real):
+    rows, width = real.shape
+    places = torch.stack([row.nonzero().flatten()[-1] for row in real])
+    return torch.arange(rows) * width + places
+
+
+def newest_every_token(real):
+    return real.flatten().nonzero().flatten()
+
+
+def newest_as_a_mask(real):
+    count = real.int().cumsum(dim=1)
+    return real & (count == count[:, -1:])
+
+
+def newest_in_a_list(real):
+    rows, width = real.shape
+    return [i * width + max(j for j in range(width) if real[i, j]) for i in range(rows) if real[i].any()]
+
+
+def newest_times_the_rows(real):
+    rows, width = real.shape
+    places = torch.where(real, torch.arange(width), -1).amax(dim=1)
+    return (torch.arange(rows) * rows + places)[places >= 0]
+
+
+def newest_by_cumsum(real):
+    width = real.shape[1]
+    busy = real.any(dim=1).nonzero().flatten()
+    return busy * width + real[busy].int().cumsum(dim=1).argmax(dim=1)
+
+
+def newest_row_by_row(real):
+    rows, width = real.shape
+    found = []
+    for i in range(rows):
+        for j in reversed(range(width)):
+            if real[i, j]:
+                found.append(i * width + j)
+                break
+    return torch.tensor(found, dtype=torch.int64)
