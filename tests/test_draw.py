@@ -27,6 +27,7 @@ ONLY_B = {  # request B, alone, in every picture that has owners
     "mask": lambda: d.draw_mask(chunk_mask(1, 2), row_owners="B", col_owners="BB", col_roles=["cached", "new"]),
     "chunks": lambda: d.draw_chunks([(0, 2), (2, 3)], owner="B"),
     "cache": lambda: d.draw_cache([("B", 2, 1)], 4),
+    "passes": lambda: d.draw_passes([(0, 2), (0, 3), (3, 1)], owner="B"),
     "batch": lambda: d.draw_batch(B_BATCH, ["B"], roles=["prompt", "generated"]),
     "padding": lambda: d.draw_padding([[False, True, True]], ["B"]),
     "timeline": lambda: d.draw_timeline(B_STEPS),
@@ -58,6 +59,12 @@ def test_a_prompt_in_chunks_counts_what_each_rectangle_computes() -> None:
         "10 tokens in 3 chunks: 68 of 100 cells computed, 55 visible"
     )
     assert d.draw_chunks([(0, 10)]).data == "10 tokens in 1 chunk: 100 of 100 cells computed, 55 visible"
+
+
+def test_passes_count_what_is_computed_again() -> None:
+    naive, cached = [(0, n) for n in range(6, 16)], [(0, 6), *((n, 1) for n in range(6, 15))]
+    assert d.draw_passes(naive).data == "10 passes, 105 tokens computed, 90 of them again"
+    assert d.draw_passes(cached).data == "10 passes, 15 tokens computed, 0 of them again"
 
 
 def test_letters_and_numbers_name_the_same_hues_and_an_order_can_decide() -> None:
@@ -119,6 +126,7 @@ def test_both_widths_are_kept(kind: str, width: float) -> None:
         "mask": lambda: d.draw_mask(causal_mask(40), width=width),
         "chunks": lambda: d.draw_chunks([(0, 20), (20, 40)], width=width),
         "cache": lambda: d.draw_cache([("A", 30, 2)], 64, width=width),
+        "passes": lambda: d.draw_passes([(0, n) for n in range(1, 41)], width=width),
         "batch": lambda: d.draw_batch(B_BATCH, ["B"], width=width),
         "padding": lambda: d.draw_padding([[False] * 60 + [True]] * 4, width=width),
         "timeline": lambda: d.draw_timeline(B_STEPS * 100, width=width),
