@@ -46,7 +46,8 @@ def difference(yours: Any, expected: Any, where: str = "") -> Difference | None:
     parts = _parts(expected)
     if parts is not None:
         return _mappings(_parts(yours) or {}, parts, where)
-    return None if yours == expected else Difference(_should(where, repr(expected), repr(yours)), open=False)
+    same = repr(yours) == repr(expected) if isinstance(expected, BaseException) else yours == expected
+    return None if same else Difference(_should(where, repr(expected), repr(yours)), open=False)
 
 
 def _tensors(yours: Tensor, expected: Tensor, where: str) -> Difference | None:
