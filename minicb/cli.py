@@ -22,6 +22,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("download", "fetch the default model once (93 MB) into your cache"),
     ("demo", "the main job: real prompts, padded against continuous, side by side"),
     ("chat", "talk with the model"),
+    ("play", "step through a run in the browser, forward and back"),
     ("doctor", "say whether everything that minicb needs is here"),
     ("progress", "show the engine's parts, and which of them are yours"),
     ("mine", "list or show what you have written in the course"),
