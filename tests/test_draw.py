@@ -156,6 +156,17 @@ def test_a_row_is_prompt_then_generated_then_padding() -> None:
     assert cells[0].useful == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize("width", [d.HALF, d.FULL])
+def test_a_roof_is_named_along_its_two_pieces_and_carries_a_readable_scale(width: float) -> None:
+    limits = {"memory": ((1, 16), (25, 400)), "arithmetic": ((16, 64), (400, 400))}
+    look = {"x_label": "requests", "y_label": "tokens/s", "log_x": True, "log_y": True, "width": width}
+    picture = d.draw_lines({"measured": ((1, 8, 64), (20, 90, 300))}, limits=limits, **look)
+    axes = picture.figure.axes[1]
+    turns = {text.get_text(): text.get_rotation() for text in axes.texts}
+    assert turns["memory"] > 20 > turns["arithmetic"] == 0
+    assert {20.0, 50.0, 100.0, 200.0} <= set(axes.get_yticks())
+
+
 # -- the engine map ---------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ name on it. Logarithmic axes say so in their label.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,6 +77,7 @@ def draw_lines(
     log_x: bool = False,
     log_y: bool = False,
     limit: tuple[float, str] | None = None,
+    limits: Series | None = None,
     colors: Mapping[str, str] | None = None,
     title: str = "How one depends on the other",
     data: str | None = None,
@@ -85,6 +87,7 @@ def draw_lines(
     """Lines with a dot at each point and their name at the end.
 
     series: {name: (xs, ys)}   x_label, y_label: with units   limit: a y value and its name
+    limits: limits that depend on x, {name: (two xs, two ys)}: straight pieces, their names along them
     """
     data = data or "; ".join(f"{name}: from {ys[0]:.4g} to {ys[-1]:.4g}" for name, (_, ys) in series.items())
     hues = {name: (colors or {}).get(name, HUES[i % len(HUES)]) for i, name in enumerate(series)}
@@ -99,7 +102,11 @@ def draw_lines(
         _style(axes, theme, log_x, log_y)
         for name, (xs, ys) in series.items():
             axes.plot(xs, ys, color=hues[name], linewidth=1.8, marker="o", markersize=4, clip_on=False)
+        for xs, ys in (limits or {}).values():
+            axes.plot(xs, ys, color=theme.ink, linewidth=72 / DPI, zorder=1)
         _settle(axes, series, log_x, log_y)
+        for name, (xs, ys) in (limits or {}).items():
+            _name_limit(axes, name, xs, ys, theme)
         if limit:
             axes.axhline(limit[0], color=theme.ink, linewidth=72 / DPI)
             look = {"family": FONT, "fontsize": SMALL_PT, "color": theme.ink, "transform": axes.get_yaxis_transform()}
@@ -119,10 +126,28 @@ def _settle(axes: Any, series: Series, log_x: bool, log_y: bool) -> None:
         axes.set_xticks(marks, labels=[f"{x:g}" for x in marks])
         axes.set_xticks([], minor=True)
     axes.get_xlim()  # asking settles it
-    low, _ = axes.get_ylim()
+    low, high = axes.get_ylim()
+    if log_y and high < 500 * low:  # so few powers of ten that one alone would have to carry the scale
+        ticks = [
+            n * 10.0**k for k in range(math.floor(math.log10(low)), math.ceil(math.log10(high))) for n in (1, 2, 5)
+        ]
+        axes.set_yticks([tick for tick in ticks if low <= tick <= high])
     if not log_y and min(y for _, ys in series.values() for y in ys) >= 0:
         low = 0
     axes.set_ylim(bottom=low)
+
+
+def _name_limit(axes: Any, name: str, xs: Sequence[float], ys: Sequence[float], theme: Theme) -> None:
+    """On the line and turned with it; a level piece is named at its end, where a roof has its room."""
+    (x0, y0), (x1, y1) = axes.transData.transform(list(zip(xs, ys, strict=True)))
+    level = abs(y1 - y0) < 1
+    at = (xs[-1], ys[-1]) if level else axes.transData.inverted().transform(((x0 + x1) / 2, (y0 + y1) / 2))
+    look = {"family": FONT, "fontsize": SMALL_PT, "color": theme.ink, "rotation_mode": "anchor"}
+    turned = math.degrees(math.atan2(y1 - y0, x1 - x0))
+    axes.annotate(
+        name, at, (0, 4), textcoords="offset points", rotation=turned, ha="right" if level else "center", va="bottom",
+        annotation_clip=False, **look,
+    )  # fmt: skip
 
 
 def _name_lines(axes: Any, series: Series, colors: Mapping[str, str], apart: float) -> None:
