@@ -27,7 +27,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("progress", "show the engine's parts, and which of them are yours"),
     ("mine", "list or show what you have written in the course"),
     ("reset", "start an exercise afresh; what you had is kept aside"),
-    ("export", "write your own functions into one file"),
+    ("export", "write your engine as one file that runs alone"),
 )
 
 ABOUT = """\

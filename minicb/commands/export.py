@@ -1,12 +1,12 @@
-"""`minicb export`: your functions as one file."""
+"""`minicb export`: your engine as one file."""
 
 from __future__ import annotations
 
 import argparse
 
 ABOUT = """\
-Write the functions that you have written in the course into one readable
-file, in the order of the course, with the imports that they need.
+Write your engine as one readable file that runs alone: the functions that
+you have written in the course, and of minicb only what they need.
 """
 
 

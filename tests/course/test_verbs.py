@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -222,39 +220,6 @@ def test_the_first_fallback_is_told_in_one_line(capsys: pytest.CaptureFixture[st
     )
 
 
-def test_export_writes_one_file_that_runs_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for id in ("1.1", "2.1"):
-        hand_in(id, right(id))
-    hand_in("2.3", BLOCK, causal_mask=course.exercise("2.1")(find("2.1").right[0]))
-    out(capsys)
-    path = course.export(tmp_path / "my_engine")
-    assert out(capsys) == f"{path}: 3 of {len(exercises())} parts yours\n"
-    text = path.read_text(encoding="utf-8")
-    assert "minicb" not in text.split('"""')[2], "causal_mask is in the same file"
-    assert text.index("def scores") < text.index("def causal_mask") < text.index("def block_mask")
-    code = f"exec(open({str(path)!r}, encoding='utf-8').read()); print(block_mask([1, 1]).tolist())"
-    run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, encoding="utf-8", check=True)
-    assert run.stdout == "[[True, False], [False, True]]\n"
-
-
-def test_export_says_what_it_takes_from_minicb(tmp_path: Path) -> None:
-    hand_in("2.3", BLOCK.replace("causal_mask", "tri"), tri=causal_mask)
-    text = course.export(tmp_path).read_text(encoding="utf-8")
-    assert "from minicb.masks import causal_mask as tri\n" in text
-    assert "those are imported from minicb" in text
-
-
-def test_export_overwrites_only_its_own_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="nothing to export yet"):
-        course.export(tmp_path)
-    hand_in("2.1", right("2.1"))
-    path = course.export(tmp_path)
-    assert course.export(tmp_path) == path
-    path.write_text("my own", encoding="utf-8")
-    with pytest.raises(ValueError, match="was not written by export"):
-        course.export(tmp_path)
-
-
 # ---- in the engine
 
 
@@ -315,13 +280,6 @@ def test_the_commands_work(arguments: list[str], capsys: pytest.CaptureFixture[s
     out(capsys)
     assert cli.main(arguments) == 0
     assert "chunk_mask" in out(capsys)
-
-
-def test_the_export_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["export", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == "minicb: nothing to export yet: no exercise has passed its check\n"
-    hand_in("2.2", right("2.2"))
-    assert cli.main(["export", str(tmp_path)]) == 0
 
 
 def test_reset_wants_to_know_what(capsys: pytest.CaptureFixture[str]) -> None:
