@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -86,10 +85,13 @@ class Batch:
 def concatenate(chunks: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
     """Lay the chunks end to end.
 
-    returns: the packed items, and where each chunk begins, with the total at the end (one longer than `chunks`)
+    returns: the row, and where each chunk begins in it, with the total at the end (one longer than `chunks`)
     """
-    starts = [0, *accumulate(len(chunk) for chunk in chunks)]
-    return [item for chunk in chunks for item in chunk], starts
+    row, starts = list[int](), [0]
+    for chunk in chunks:
+        row += chunk
+        starts.append(len(row))
+    return row, starts
 
 
 @seam("6.3")
@@ -111,9 +113,8 @@ def pack(plan: Plan, pool: Pool, device: torch.device) -> Batch:
     tables = [pool.pages(chunk.request.request_id) for chunk in plan]
     tokens, q_start = concatenate([chunk.token_ids for chunk in plan])
     positions, _ = concatenate([positions_of(chunk.start, chunk.num_new) for chunk in plan])
-    slots, _ = concatenate(
-        [slots_of(pages, pool.page_size, chunk.start, chunk.end) for pages, chunk in zip(tables, plan, strict=True)]
-    )
+    parts = zip(tables, plan, strict=True)
+    slots, _ = concatenate([slots_of(pages, pool.page_size, chunk.start, chunk.end) for pages, chunk in parts])
     width = max(map(len, tables))
     rows = [pages + [DUMMY_PAGE] * (width - len(pages)) for pages in tables]
 

@@ -98,7 +98,7 @@ def ragged_mask(new: Sequence[int], context: Sequence[int]) -> Tensor:
         q_seq += [i] * count
         k_pos += range(total)
         k_seq += [i] * total
-    return visible(*(torch.tensor(numbers, dtype=torch.int64) for numbers in (q_pos, q_seq, k_pos, k_seq)))
+    return visible(*map(torch.tensor, (q_pos, q_seq, k_pos, k_seq)))
 
 
 def step_mask(batch: Batch) -> Tensor:
@@ -127,8 +127,7 @@ def find_spans(batch: Batch, page_size: int) -> list[Span]:
     starts, context = batch.q_start.tolist(), batch.kv_len.tolist()
     offsets = torch.arange(page_size, device=batch.tokens.device)
     for i, kv_len in enumerate(context):
-        num_pages = -(-kv_len // page_size)
-        pages = batch.page_table[i, :num_pages].long()
+        pages = batch.page_table[i, : -(-kv_len // page_size)].long()
         slots = (pages[:, None] * page_size + offsets).flatten()[:kv_len]
         spans.append(Span(slice(starts[i], starts[i + 1]), slice(first_key, first_key + kv_len), slots))
         first_key += kv_len

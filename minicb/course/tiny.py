@@ -7,13 +7,14 @@ with a small budget): between them every function of the attention path is calle
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from minicb import seams
 from minicb.course.spec import MismatchError
 from minicb.course.trial import one_thread
 from minicb.engine import Engine
+from minicb.metrics import StepRecord
 from minicb.model import Model
 from minicb.sampling import SamplingParams
 from minicb.weights import random_model, tiny_config
@@ -47,11 +48,13 @@ def model() -> Model:
 
 
 @one_thread()
-def run(prompts: Mapping[str, Sequence[int]], budget: int) -> Answers:
+def run(
+    prompts: Mapping[str, Sequence[int]], budget: int, on_step: Callable[[StepRecord], None] | None = None
+) -> Answers:
     """The token ids of each answer, computed together in one engine by the plainest back end."""
     engine = Engine(
         model(), attention="reference", max_num_batched_tokens=budget, max_num_seqs=4, max_model_len=32,
-        kv_cache_memory_bytes=1 << 24,
+        kv_cache_memory_bytes=1 << 24, on_step=on_step,
     )  # fmt: skip
     for name, prompt in prompts.items():
         engine.add_request(prompt, SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True), request_id=name)

@@ -63,15 +63,18 @@ class Canvas:
         back_x, back_y = x1 - 5 * dx, y1 - 5 * dy
         self.stroke([(back_x - 4 * dy, back_y - 4 * dx), (x1, y1), (back_x + 4 * dy, back_y + 4 * dx)], color, px)
 
-    def hatch(self, x: float, y: float, w: float, h: float) -> None:
-        """Padding: paper with a grey hatch and a grey outline. The hatch runs on from cell to cell."""
+    def hatch(self, x: float, y: float, w: float, h: float, z: float = 2.5) -> None:
+        """Padding: paper with a grey hatch and a grey outline. The hatch runs on from cell to cell.
+
+        z below 2 lies under the fills: one hatched area with cells painted over it.
+        """
         first = int((x + y) // HATCH_STEP) + 1
         for k in range(first, int((x + w + y + h) // HATCH_STEP) + 1):
             total = k * HATCH_STEP  # the line x + y = total, cut to the box
             left, right = max(x, total - y - h), min(x + w, total - y)
             if right - left > 0.5:
-                self.stroke([(left, total - left), (right, total - right)], self.theme.hatch, 0.8, 2.5)
-        self.outline(x + 0.5, y + 0.5, w - 1, h - 1, self.theme.hatch, 0.8, 2.5)
+                self.stroke([(left, total - left), (right, total - right)], self.theme.hatch, 0.8, z)
+        self.outline(x + 0.5, y + 0.5, w - 1, h - 1, self.theme.hatch, 0.8, z)
 
     def cell(self, x: float, y: float, w: float, h: float, style: Style) -> None:
         """One cell of a picture; the pixel at its left and top is the gap, or the hairline."""
