@@ -117,10 +117,11 @@ class Scheduler:
 
     def sweep(self) -> None:
         """Let go of the finished ones. Safe to repeat, so an interrupted step leaves nothing behind."""
-        for request in self.running:
-            if request.finished:
-                self.pool.release(request.request_id)
-        self.running = [r for r in self.running if not r.finished]
+        gone = [r for r in self.running if r.status is Status.FINISHED]
+        for request in gone:
+            self.pool.release(request.request_id)
+        if gone:
+            self.running = [r for r in self.running if r.status is not Status.FINISHED]
 
     def clear(self) -> None:
         """Forget everybody; their pages are free."""

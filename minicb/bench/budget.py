@@ -1,0 +1,90 @@
+"""Which token budget? Measure a few on the loaded model, and take the largest that keeps a limit.
+
+    tries = try_budgets(model, (16, 64, 256))
+    recommend(tries, limit_s=0.1)
+
+What is measured is the case that a budget is for: some answers are being written when a long prompt arrives. A large
+budget reads the prompt in few steps (its first token comes soon), and each of these steps is long (the others wait).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from minicb.engine import Engine
+from minicb.metrics import choose_budget
+from minicb.model import Model
+from minicb.outputs import Event, RequestMetrics
+from minicb.sampling import SamplingParams
+
+STREAM_PROMPT = 4  # tokens: too short to matter
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """What one budget gave. Seconds of the engine's clock."""
+
+    budget: int
+    ttft_s: float  # of the long prompt
+    longest_gap_s: float  # between two tokens of an answer that was being written
+    steps: int  # from the long prompt's arrival to its first token
+
+
+def try_budgets(
+    model: Model, budgets: Sequence[int], *, streams: int = 3, prompt_tokens: int = 256, **options: Any
+) -> list[Try]:
+    """Serve a prompt of `prompt_tokens` among `streams` running answers, once with each budget.
+
+    options: those of `Engine`, such as `clock`
+    Raises ValueError for a budget that leaves nothing for the prompt: each stream takes a token a step.
+    """
+    for budget in budgets:
+        if budget <= streams:
+            raise ValueError(f"a budget of {budget} leaves no token a step for the prompt beside {streams} streams")
+    return [try_budget(model, budget, streams, prompt_tokens, options) for budget in budgets]
+
+
+def try_budget(model: Model, budget: int, streams: int, prompt_tokens: int, options: dict[str, Any]) -> Try:
+    """One budget, on an engine of its own."""
+    steps = -(-prompt_tokens // (budget - streams))
+    written = SamplingParams(max_tokens=steps + STREAM_PROMPT * streams + 4, ignore_eos=True)  # to the end and beyond
+    room = max(prompt_tokens + 1, STREAM_PROMPT + (written.max_tokens or 0))
+    engine = Engine(
+        model, max_num_batched_tokens=budget, max_num_seqs=streams + 1, max_model_len=max(room, 2), **options
+    )
+    names = [engine.add_request(some_ids(model, STREAM_PROMPT, i), written) for i in range(streams)]
+    begun: set[str] = set()
+    while len(begun) < streams:
+        begun |= {event.request_id for event in engine.step()}
+    before = engine.steps
+    engine.add_request(
+        some_ids(model, prompt_tokens, streams), SamplingParams(max_tokens=1, ignore_eos=True), request_id="long"
+    )
+    events = list(run_to_the_end_of(engine, "long"))
+    taken = engine.steps - before
+    events += [event for name in names if (event := engine.abort_request(name))]
+    metrics = {event.request_id: event.output.metrics for event in events if event.output}
+    return Try(budget, ttft_of(metrics["long"]), max(gap for name in names for gap in metrics[name].itl_s), taken)
+
+
+def run_to_the_end_of(engine: Engine, request_id: str) -> Iterator[Event]:
+    while request_id in engine.requests:
+        yield from engine.step()
+
+
+def ttft_of(metrics: RequestMetrics) -> float:
+    assert metrics.ttft_s is not None, "a finished request has a first token"
+    return metrics.ttft_s
+
+
+def some_ids(model: Model, count: int, seed: int) -> list[int]:
+    """Ids of a text that nobody will read."""
+    return [(7 + 31 * seed + 13 * i + i * i) % model.config.vocab_size for i in range(count)]
+
+
+def recommend(tries: Sequence[Try], limit_s: float) -> Try:
+    """The try with the budget to take: the largest whose longest gap keeps the limit; the smallest if none does."""
+    chosen = choose_budget({one.budget: one.longest_gap_s for one in tries}, limit_s)
+    return next(one for one in tries if one.budget == chosen)
