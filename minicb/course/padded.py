@@ -10,14 +10,16 @@ their checks are here. (Chapter 5)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Literal
 
 from torch import Tensor
 
 from minicb import seams
+from minicb.course import tiny
 from minicb.course.answer import packaged_model, whose
 from minicb.course.spec import MismatchError
-from minicb.course.tiny import PROMPTS, alone_by_reference, compare, model
+from minicb.course.tiny import PROMPTS, alone_by_reference, compare
 from minicb.course.trial import one_thread
 from minicb.metrics import StepRecord, summarise
 from minicb.model import Model
@@ -49,10 +51,14 @@ def baseline(
     kind: Kind = "static",
     side: Side = "left",
     attention: PaddedAttention | None = None,
+    model: Model | None = None,
 ) -> tuple[Answers, list[StepRecord]]:
-    """Serve the requests in padded rectangles, on a tiny random model. Returns the answers, and a record a step."""
-    with one_thread():
-        outputs, records = _run(model(), requests, rows, kind, side, None, attention)
+    """Serve the requests in padded rectangles. Returns the answers, and a record a step.
+
+    side: where the padding is   attention: another one than `PaddedAttention`   model: None, a tiny random one
+    """
+    with one_thread() if model is None else nullcontext():
+        outputs, records = _run(model or tiny.model(), requests, rows, kind, side, None, attention)
     return {out.request_id: out.token_ids for out in outputs}, records
 
 
