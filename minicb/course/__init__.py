@@ -16,7 +16,8 @@
     progress()                    the engine map, your parts filled in
     receipt()                     whose code has just run
     answer(prompt)                the real model, through your parts
-    export("my_engine/")          one file of your own functions
+    graduate()                    is the engine yours? the real model, strictly by your parts
+    export("my_engine/")          your engine as one file that runs without minicb
 
 Importing this package installs what you have saved; from then on the engine runs it.
 """
@@ -27,6 +28,7 @@ from minicb.course.answer import answer, run_anyway
 from minicb.course.attempt import exercise
 from minicb.course.check import check
 from minicb.course.export import export
+from minicb.course.graduate import graduate
 from minicb.course.predict import measured, predict
 from minicb.course.progress import progress
 from minicb.course.verbs import (
@@ -47,6 +49,7 @@ __all__ = [
     "check",
     "exercise",
     "export",
+    "graduate",
     "hint",
     "measured",
     "mine",
