@@ -160,7 +160,7 @@ NEXT_SPAN = Exercise(
         ),
         Twin(
             answers.span_that_never_samples,
-            "yours is never True. Ask where this chunk ends, not what was computed before it: at num_tokens it is sampled.",
+            "yours is never True. Ask where this chunk ends, not what was computed before it.",
         ),
         Twin(
             answers.span_sampled_where_the_chunk_is_short,
