@@ -9,7 +9,7 @@ their checks are here. (Chapter 5)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Literal
 
@@ -24,14 +24,16 @@ from minicb.course.trial import one_thread
 from minicb.metrics import StepRecord, summarise
 from minicb.model import Model
 from minicb.outputs import RequestOutput
-from minicb.padding import PAD_ID, PaddedAttention, PaddedRunner, left_pad
+from minicb.padding import PAD_ID, PaddedAttention, PaddedRunner, left_pad, padded_positions
 from minicb.request import Limits, open_request
 from minicb.sampling import SamplingParams
+from minicb.seams import swapped
 from minicb.stopping import Decode
 
 Kind = Literal["static", "dynamic"]
 Side = Literal["left", "right"]
 Requests = Mapping[str, tuple[Sequence[int], int]]  # name -> (ids of the prompt, tokens of the answer)
+Positions = Callable[[Tensor, Tensor], Tensor]
 Answers = dict[str, tuple[int, ...]]
 LENGTHS = {"A": 2, "B": 4, "C": 3}  # of the answers in a check: rows end one by one, and one is dragged along
 
@@ -51,13 +53,17 @@ def baseline(
     kind: Kind = "static",
     side: Side = "left",
     attention: PaddedAttention | None = None,
+    positions: Positions | None = None,
     model: Model | None = None,
 ) -> tuple[Answers, list[StepRecord]]:
     """Serve the requests in padded rectangles. Returns the answers, and a record a step.
 
-    side: where the padding is   attention: another one than `PaddedAttention`   model: None, a tiny random one
+    side: where the padding is   attention, positions: others than `PaddedAttention` and `padded_positions`
+    model: None, a tiny random one
     """
-    with one_thread() if model is None else nullcontext():
+    threads = one_thread() if model is None else nullcontext()
+    # The part itself is a door to whatever is installed: behind its own door it would go round in circles.
+    with threads, nullcontext() if positions in (None, padded_positions) else swapped("5.2", positions):
         outputs, records = _run(model or tiny.model(), requests, rows, kind, side, None, attention)
     return {out.request_id: out.token_ids for out in outputs}, records
 
