@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minicb.course.draw.canvas import MARGIN, Canvas, Style, text_width
+from minicb.course.draw.grid import TIGHT as SMALL
 from minicb.course.draw.grid import Grid, plain, runs
-from minicb.course.draw.palette import DPI, FULL, HALF, LIGHT, SMALL_PT, TEXT_PT, Theme, hue
+from minicb.course.draw.palette import DPI, FULL, HALF, LIGHT, SMALL_PT, TEXT_PT, Theme, hue, letter
 from minicb.course.draw.picture import Picture
 
 GAP = 7  # pixels between two blocks
 BAR = 15  # pixels: the height of a bar
+LETTER = 12  # pixels that an owner's letter needs
 Counted = tuple[int, int]  # computed, useful
 
 
@@ -60,13 +62,19 @@ def _blocks(canvas: Canvas, blocks: Sequence[Any], x: float, y: float, cell: flo
     for block in blocks:
         rows = plain(block.needed)
         grid = Grid(canvas, round(x), y, cell, cell, len(rows), len(block.owners))
-        if cell < 6:
+        if cell < SMALL:
             _shape(grid, rows, block.owners, order)
         else:
             for i, row in enumerate(rows):
                 paired = zip(row, block.owners, strict=True)
                 grid.paint(i, [Style(hue(owner, order)) if ok else Style(hatch=True) for ok, owner in paired])
-        grid.owners_above(block.owners, y - 14, order)
+        if cell < SMALL:  # a line over the letter would be taken for a row of cells
+            for owner, start, end in runs(block.owners):
+                if (end - start) * cell >= LETTER:
+                    words = {"bold": True, "ha": "center", "color": letter(hue(owner, order), canvas.theme)}
+                    canvas.text(grid.x + (start + end) / 2 * cell, y - 9, str(owner), TEXT_PT, **words)
+        else:
+            grid.owners_above(block.owners, y - 14, order)
         x, bottom = grid.right + GAP, max(bottom, grid.bottom)
     return bottom
 
