@@ -9,7 +9,7 @@ It draws a list of plain records, one a step, and knows nothing of the engine th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -87,12 +87,14 @@ def draw_timeline(
     data: str | None = None,
     width: float | None = None,
     theme: Theme = LIGHT,
+    more: Callable[[Canvas, Scale, Mapping[str, tuple[float, float]], float], float] | None = None,
 ) -> Picture:
     """The timeline of one run, or of several on one step axis.
 
     steps: the engine's `StepRecord`s, or dicts {"entries": [{"request_id", "num_new", "num_computed",
            "num_prompt", "padding"}], "waiting": [ids]}; or {name of the run: records}
     order: the requests from top to bottom (default: as they appear); it also decides the hues
+    more: draws on below it: (canvas, scale, run -> its top and bottom, y) -> the y below all
     """
     named = dict(steps) if isinstance(steps, Mapping) else {"": steps}
     all_runs = {name: read_steps(records) for name, records in named.items()}
@@ -108,12 +110,16 @@ def draw_timeline(
     lines = {name: count_slots(run) for name, run in all_runs.items()}
     data = data or "; ".join(f"{name}: {line}" if name else line for name, line in lines.items())
     y = canvas.header(title, data if len(all_runs) == 1 else "")
+    places = {}
     for name, run in all_runs.items():
-        if name:
-            y = _name_run(canvas, name, lines[name], y)
-        y = _draw_run(canvas, scale, run, hues, y, ended=len(all_runs) > 1) + (20 if name else 0)
+        top = y = _name_run(canvas, name, lines[name], y) if name else y
+        y = _draw_run(canvas, scale, run, hues, y, ended=len(all_runs) > 1)
+        places[name] = (top, y)
+        y += 20 if name else 0
     y = _axis(canvas, scale, longest, y + (0 if len(all_runs) > 1 else 6))
     y = canvas.key(scale.left, y, _key(all_runs.values(), theme))
+    if more is not None:
+        y = more(canvas, scale, places, y + 14)
     return canvas.picture(y, data, f"{title}: a timeline of {len(rows)} requests, a column a step; {data}.")
 
 

@@ -4,10 +4,11 @@ A `Frame` is one step as it is embedded in the page: who is where, what was comp
 counts it. The page only draws; every number in it is made here, and tested here. Seconds are left out: the same
 requests give the same page on every machine.
 
-Waste has three names:
+Waste has four names:
     padding   token slots that were computed for nobody
     held      finished requests whose rows are dragged along
     stalled   requests that wait while such a row keeps the place that they could have
+    again     tokens that were computed before, and not kept
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from minicb.course.draw.palette import HUES
-from minicb.metrics import StepRecord
+from minicb.metrics import Entry, StepRecord
 
 Runs = Mapping[str, Sequence[StepRecord]]
 Texts = Mapping[str, str | Sequence[str]]
@@ -32,6 +33,7 @@ class Part:
     new: int  # computed for it
     padding: int  # computed beside it, for nobody
     sampled: bool
+    again: int  # of the new ones: were computed before
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Total:
     padding: int
     held: int
     stalled: int
+    again: int
     cells: int
     gap: int
 
@@ -112,7 +115,7 @@ def tag(name: str, row: int, names: Sequence[str]) -> str:
 def packed(frame: Frame) -> dict[str, Any]:
     """A frame as short as it can be: parts as lists, empty fields left out."""
     fields = asdict(frame)
-    fields["parts"] = [[p.request, p.start, p.new, p.padding, int(p.sampled)] for p in frame.parts]
+    fields["parts"] = [[p.request, p.start, p.new, p.padding, int(p.sampled), p.again] for p in frame.parts]
     return {name: value for name, value in fields.items() if value not in ((), 0)}
 
 
@@ -187,10 +190,11 @@ def frames(records: Sequence[StepRecord], names: Sequence[str]) -> Iterator[Fram
     """A frame a step."""
     row = {name: i for i, name in enumerate(names)}
     there = dict[int, None]()  # arrived and not finished
+    known = dict[int, int]()  # tokens of each that were ever computed
     for record in records:
         there |= dict.fromkeys(row[name] for name in record.arrived)
         there |= dict.fromkeys(row[e.request_id] for e in record.entries if e.num_new)
-        parts = tuple(Part(row[e.request_id], e.num_computed, e.num_new, e.padding, e.sampled) for e in record.entries)
+        parts = tuple(part_of(entry, row[entry.request_id], known) for entry in record.entries)
         finished = {row[name]: why for name, why in record.finished}
         running = [part.request for part in parts]
         waiting = tuple(one for one in there if one not in running and one not in finished)
@@ -212,20 +216,32 @@ def frames(records: Sequence[StepRecord], names: Sequence[str]) -> Iterator[Fram
             there.pop(one, None)
 
 
+def part_of(entry: Entry, row: int, known: dict[int, int]) -> Part:
+    """A request's part; `known` is brought up to date."""
+    start, new, before = entry.num_computed, entry.num_new, known.get(row, 0)
+    known[row] = max(before, start + new)
+    again = max(0, min(before, start + new) - start)
+    return Part(row, start, new, entry.padding, entry.sampled, again)
+
+
 def sentence(frame: Frame, tags: Sequence[str]) -> str:
     """The step in counts: computed, reused, wasted; and who is in whose way."""
-    wasted = frame.slots - frame.useful
-    said = [
-        f"Computes {counted(frame.useful, 'token')}, reuses {frame.reused:,} from the cache, "
-        + (f"wastes {counted(wasted, 'slot')} on padding." if wasted else "wastes 0.")
-    ]
+    padding, again = frame.slots - frame.useful, sum(part.again for part in frame.parts)
+    wasted = [f"{padding:,} on padding"] * (padding > 0) + [f"{again:,} on what was computed before"] * (again > 0)
+    said = [f"Computes {counted(frame.useful, 'token')}, reuses {frame.reused:,} from the cache, "]
+    said[0] += f"wastes {' and '.join(wasted) or 0}."
     if frame.held:
-        said.append(f"{listed(frame.held, tags)} {'is' if len(frame.held) == 1 else 'are'} done but held in the batch")
-        said[-1] += f", and {listed(frame.stalled, tags)} stalled." if frame.stalled else "."
-    ended = [one for one, _ in frame.finished]
-    if ended:
-        said.append(f"{listed(ended, tags)} {'ends' if len(ended) == 1 else 'end'} here.")
+        said.append(f"{listed(frame.held, tags)} {verb(frame.held, 'is', 'are')} done but held in the batch.")
+    if frame.stalled:
+        said.append(f"{listed(frame.stalled, tags)} {verb(frame.stalled, 'is', 'are')} stalled.")
+    if frame.finished:
+        ended = [one for one, _ in frame.finished]
+        said.append(f"{listed(ended, tags)} {verb(ended, 'ends', 'end')} here.")
     return " ".join(said)
+
+
+def verb(who: Sequence[int], one: str, many: str) -> str:
+    return one if len(who) == 1 else many
 
 
 def counted(number: int, word: str) -> str:
@@ -248,6 +264,7 @@ def total(steps: Sequence[Frame]) -> Total:
         padding=slots - sum(frame.useful for frame in steps),
         held=sum(len(frame.held) for frame in steps),
         stalled=sum(len(frame.stalled) for frame in steps),
+        again=sum(part.again for frame in steps for part in frame.parts),
         cells=sum(frame.cells for frame in steps),
         gap=longest_gap(steps),
     )

@@ -54,7 +54,7 @@ class Player:
         """The same as one still picture, for where no script runs."""
         from minicb.course.player.sheet import contact_sheet
 
-        return contact_sheet(self.runs, title=str(self.data["title"]), data=self.line)
+        return contact_sheet(self.runs, self.data["requests"], title=str(self.data["title"]), data=self.line)
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, which cannot reach the notebook around it."""
