@@ -83,9 +83,13 @@ draw_lines(
 )
 
 # %% [markdown]
-# The last column of the table decides. A processor can do a certain number of operations in the time that it takes to
-# fetch a byte. As long as the step asks for fewer, it waits for memory, and another request in the step costs next to
-# nothing. This is the **roofline**: speed is bounded by memory on the left and by arithmetic on the right.
+# With 12 such requests their caches are as much to read as the weights; from there on more requests save little. (A
+# long context is dear for this reason too.)
+#
+# For short texts the last column of the table decides. A processor can do a certain number of operations in the time
+# that it takes to fetch a byte. As long as the step asks for fewer, it waits for memory, and another request in the
+# step costs next to nothing. This is the **roofline**: speed is bounded by memory on the left and by arithmetic on
+# the right.
 #
 # Now your own machine. The cell measures both limits (read a large tensor; multiply two matrices), and then decoding
 # steps of SmolLM2 with 1, 2, 4, ... requests. Its numbers are yours alone; the ones stored here are of a small
@@ -135,12 +139,13 @@ print(f"a step with 8 takes {8 * speed[0] / speed[3]:.1f} times as long as a ste
 
 # %% [markdown]
 # The first point lies close under the slanted line: nearly all of the step was reading. Far to the right the points
-# flatten out. From there on another request makes everybody's step longer and brings no speed.
+# flatten out. The place where the limits meet is the **ridge**: to the left of it a step waits for memory, to the
+# right of it another request makes everybody's step longer and brings little speed.
 #
-# Where the lines meet depends on the machine and on the bytes of a weight, not on the model: both limits count every
+# Where the ridge lies depends on the machine and on the bytes of a weight, not on the model: both limits count every
 # weight once. An [NVIDIA H100](https://www.nvidia.com/en-us/data-center/h100/) does 989 trillion operations a second
-# on 2-byte numbers and reads 3.35 trillion bytes, so there it takes about 295 rows. **That is why servers batch, and
-# why they want many requests at the same time.**
+# on dense 2-byte numbers and reads 3.35 trillion bytes. There it lies at about 295 rows. **That is why servers batch,
+# and why they want many requests at the same time.**
 #
 # ## 5.2 A rectangle
 #
@@ -161,6 +166,8 @@ predict("5.P2", None)
 # Return two tensors: the ids, and `real`, which is True where a token is real. A row may be empty (a request that has
 # nothing to do in this step): then it is all padding. And the padding's id is an ordinary id. A prompt may well
 # contain it, so do not use it to find out what is real.
+#
+# Lists do most of the work: `[0] * 2 + [7, 8]` is `[0, 0, 7, 8]`.
 
 # %% exercise 5.1
 
@@ -228,36 +235,36 @@ draw_mask(
     [str(token) for token in PROMPTS["A"]] + ["-"] * 6,
     col_roles=["new"] * 3 + ["padding"] * 6,
     title="Row A of the rectangle",
-)
+).show()
 first = records("padded")[0]
 print(f"all three rows: {first.score_cells} cells computed, {first.useful_cells} of them needed")
 
 # %% [markdown]
-# Why does padding look at key 0, and not at nothing? You met the reason in chapter 01: a row without any visible key
-# is 0 divided by 0. Nobody reads what a padding computes, but NaN would find its way. So each padding gets one key to
-# look at, and its result is thrown away.
+# Of the 12 visible cells only the lowest three rows are of use: 1 + 2 + 3. Why does padding look at key 0, and not at
+# nothing? You met the reason in chapter 01: a row without any visible key is 0 divided by 0. Nobody reads what a
+# padding computes, but NaN would find its way. So each padding gets one key to look at, and its result is thrown
+# away.
 #
 # ## 5.4 A batch from beginning to end
 #
 # Now the three requests run: A writes 4 tokens, B 5, C 6. The first pass reads the prompts and gives each row its
 # first token. Then every pass feeds one column. This is **static batching**: the group stays together until its
-# longest answer is done.
+# longest answer is done. The number in a cell is the pass that computes it, counted from 0.
 
 # %%
-roles = {name: [] for name in PROMPTS}
+roles, passes = {name: [] for name in PROMPTS}, {name: [] for name in PROMPTS}
 for step in records("padded"):
     for entry in step.entries:
         kind = "prompt" if entry.num_computed < entry.num_prompt else "generated"
         roles[entry.request_id] += ["padding"] * entry.padding + [kind] * entry.num_new
+        passes[entry.request_id] += [step.step] * (entry.padding + entry.num_new)
 
-draw_tokens(
-    {name: [""] * len(row) for name, row in roles.items()}, roles, title="All slots of six passes: 9 columns, then 5"
-).show()
+draw_tokens(passes, roles, title="Every slot, with the pass that computes it").show()
 draw_timeline(records("padded"), title="The same, a column a pass")
 
 # %% [markdown]
-# Six passes instead of 15, one after the other: the weights are read 6 times. But there is a second kind of padding
-# now. A is done after four tokens, and its row is still fed: a rectangle has no holes.
+# Six passes; one request after the other would need 15. So the weights are read 6 times and not 15. But there is a
+# second kind of padding now. A is done after four tokens, and its row is still fed: a rectangle has no holes.
 #
 # **Before you run anything.** Four requests with prompts of one token write 5, 5, 5 and 50 tokens. The group needs 50
 # passes of 4 slots, 200 in all. How many of them are wasted?
@@ -303,18 +310,24 @@ print(f"everything equal:   {metrics.wasted_fraction(*slots([9, 9, 9], [6, 6, 6]
 # %%
 from minicb.course.inside import watch
 
+WORDS = ["<bos>", "I", "am", "sure", "this", "pro", "ject"]
 FIVE = {"A": ([7, 8, 9], 2), "B": ([1, 2, 3, 4, 5], 6), "C": ([6, 5, 4, 3], 6), "D": ([2, 1], 5)}
 FIVE["E"] = ([11, 12, 13, 14, 15, 16, 17], 3)
 
 with watch("5.1") as calls:
     _, joined = baseline(FIVE, rows=4, kind="dynamic")
-_, real = calls[2].result  # what your left_pad made of the third pass
-draw_padding(real, "BCDE", title="One prefill and three decodes, as a rectangle").show()
+ids, real = calls[2].result  # what your left_pad made of the third pass
+cells = dict(zip("BCDE", [*ids[:3].tolist(), WORDS], strict=True))
+roles = {
+    name: ["padding" if not ok else "prompt" if name == "E" else "generated" for ok in row]
+    for name, row in zip("BCDE", real.tolist(), strict=True)
+}
+draw_tokens(cells, roles, title="The third pass: one prompt and three decodes").show()
 draw_timeline(joined, title="E takes the place of A")
 
 # %% [markdown]
-# Each of the three that decode is padded to the newcomer's prompt: 3 rows of 6 paddings. With n tokens in the prompt
-# and B rows it is **(n - 1)(B - 1)**.
+# Each of the three that decode is padded to the newcomer's prompt: 3 rows of 6 paddings, 18 of 28 slots. With n
+# tokens in the prompt and B rows it is **(n - 1)(B - 1)**.
 #
 # **Before you run anything.** Eight rows; seven decode, and the eighth brings a prompt of 100 tokens. How many of the
 # 800 slots of this pass are padding?
@@ -356,8 +369,8 @@ from ipywidgets import interact
 _ = interact(explore, n=(1, 100), rows=(2, 8))
 
 # %% [markdown] folded What did you find?
-# Two rows: one of them is the newcomer and all useful, so the waste stays under one half, whatever n. And short
-# prompts: at n = 1 the newcomer looks like the others. For eight rows n = 2 wastes 7 of 16 already.
+# Two rows: one of them is the newcomer and all useful, so the waste stays under one half, whatever n. And very short
+# prompts: eight rows and n = 2 waste 7 of 16. With n = 1 the newcomer looks like the others, and nothing is wasted.
 
 # %% [markdown]
 # **How fast does it grow?** The post that this course retells says that the cost of padding is quadratic in both, the
@@ -650,18 +663,21 @@ attention_calls = {
 }
 shapes = {
     name: len({(len(step.entries), step.token_slots) for step in records(name, SIXTEEN)})
-    for name in ("padded", "padded, dynamic", "chunked")
+    for name in ("padded", "padded, dynamic")
 }
 print("attention calls a layer:", attention_calls)
-print("different shapes seen:  ", shapes)
+print("different rectangles:   ", shapes)
 
 # %% [markdown]
+# The dynamic rows lose this advantage too: every newcomer brings a width of its own.
+#
 # If your texts are all cut to 128 tokens and each gets one label, pad, and be done. If you write answers of unknown
 # length for strangers, read on to chapter 06.
 #
 # ## On the real model
 #
-# Three prompts of 3, 9 and 4 tokens, in one rectangle through your parts. Then each alone.
+# Three prompts of 3, 9 and 4 tokens, in one rectangle, through your parts. Then in rectangles of one row, one request
+# after the other.
 
 # %%
 from minicb.course.padded import padded
@@ -669,12 +685,11 @@ from minicb.course.padded import padded
 TEXTS = {"A": "Water boils at", "B": "The capital of France is the great city of", "C": "One two three four"}
 padded(TEXTS)
 print()
-for name, text in TEXTS.items():
-    padded({name: text})
+padded(TEXTS, rows=1)
 
 # %% [markdown]
-# The same words. `whose` parts ran is said below each answer: the baseline calls yours, and fused attention for the
-# rest. The engine itself never pads; `answer(...)` does not call the parts of this chapter.
+# The same words: 6 passes and 42 slots, or 18 passes and 31 slots. The engine itself never pads, so `answer(...)` calls
+# no part of this chapter; the baseline does.
 #
 # ### Now break it on purpose
 #
