@@ -54,9 +54,10 @@ class StepRecord:
 
 @seam("4.4")
 def count_cells(num_computed: int, num_new: int) -> tuple[int, int]:
-    """Query-key pairs of one chunk, per head and layer: those that are computed, and those that the mask lets through.
+    """Query-key pairs of one chunk, in one head of one layer.
 
     num_computed: tokens before the chunk   num_new: tokens of the chunk
+    returns: how many are computed, and how many of them the mask lets through
     """
     computed = num_new * (num_computed + num_new)
     hidden = num_new * (num_new - 1) // 2  # each new token's own future within the chunk

@@ -153,7 +153,7 @@ measured("4.P2", len(spans(8, 4)))
 # %%
 from minicb.masks import causal_mask, chunk_mask
 
-draw_chunks([(start, end) for start, end, _ in spans(7, 4)], TOKENS, title="Seven tokens by four")
+draw_chunks(spans(7, 4), TOKENS, title="Seven tokens by four")
 
 # %% [markdown]
 # Push the two together and you have the causal square of chapter 02, but for the corner at the upper right: 12 cells
@@ -227,7 +227,7 @@ def cost(num_tokens, budget):
 # %%
 for name, value in zip(("4.P3", "4.P4", "4.P5"), cost(10, 4), strict=True):
     measured(name, value) if value else print(f"{name}  your cost() says 0: its loop is not complete yet")
-draw_chunks([(start, end) for start, end, _ in spans(10, 4)], title="Ten tokens by four")
+draw_chunks(spans(10, 4), title="Ten tokens by four")
 
 # %% [markdown]
 # 16 + 32 + 20 = 68. The visible cells are 55 for every cut: it is always the same triangle, 10 x 11 / 2.
@@ -241,7 +241,8 @@ print(cost(10, 5))  # computed, visible, peak; change it, and run again
 # %% only=solution
 for budget in range(10, 0, -1):
     computed, visible, peak = cost(10, budget)
-    print(f"budget {budget:>2}: {len(spans(10, budget)):>2} passes, {computed:>3} cells computed, peak {peak:>3}")
+    passes = len(spans(10, budget))
+    print(f"budget {budget:>2}: {passes:>2} passes, {computed:>3} cells computed, peak {peak:>3}")
 
 # %% [markdown] folded Answer
 # Budget 5, with a peak of 50; budget 6 has 40. The later a chunk, the wider its rectangle: with 5 the last chunk is
@@ -256,7 +257,7 @@ for budget in range(10, 0, -1):
 
 # %%
 def explore(tokens, budget):
-    draw_chunks([(start, end) for start, end, _ in spans(tokens, budget)], title=f"{tokens} tokens by {budget}").show()
+    draw_chunks(spans(tokens, budget), title=f"{tokens} tokens by {budget}").show()
 
 
 explore(tokens=12, budget=5)
@@ -300,8 +301,10 @@ SIZES = {  # layers, hidden size, inner size of the MLP, query heads, KV heads, 
 
 
 def products(layers, hidden, inner, heads, kv_heads, size):
-    """Weights that every token meets: Q, K, V and the way back, and the three products of the MLP, in all layers."""
-    return layers * (hidden * (heads + 2 * kv_heads) * size + heads * size * hidden + 3 * hidden * inner)
+    """Weights that every token meets, in all layers."""
+    q_k_v, back = hidden * (heads + 2 * kv_heads) * size, heads * size * hidden
+    mlp = 3 * hidden * inner  # three products
+    return layers * (q_k_v + back + mlp)
 
 
 def operations(n, layers, hidden, inner, heads, kv_heads, size):
@@ -311,7 +314,8 @@ def operations(n, layers, hidden, inner, heads, kv_heads, size):
 
 
 in_the_model = sum(p.numel() for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name)
-print(f"SmolLM2's products: {products(*SIZES['SmolLM2-135M']):,} weights by the formula, {in_the_model:,} in the model")
+print(f"SmolLM2's products: {products(*SIZES['SmolLM2-135M']):,} weights by the formula,")
+print(f"                    {in_the_model:,} in the model")
 
 # %% [markdown]
 # (The last layer, from hidden numbers to the vocabulary, is left out: only sampled rows go through it.)
@@ -385,7 +389,7 @@ def engine_of(budget, on_step=None):
 
 
 def answer_ids(prompt, next_budget):
-    """The ids of four new tokens; `next_budget()` says the budget of each pass. And how many passes it took."""
+    """The ids of four new tokens, and how many passes it took; `next_budget()` gives the budget of each."""
     engine, ids, passes = engine_of(64), [], 0
     engine.add_request(prompt, SamplingParams(max_tokens=4, ignore_eos=True))
     while engine.has_unfinished_requests:
@@ -418,12 +422,12 @@ predict("4.P7", None)
 # %%
 def b_comes(budget):
     """A writes; after its fourth token B comes with a prompt of 40. The records of all steps."""
-    steps = []
+    steps, prompt_of_b = [], list(range(1, 41))
     engine = engine_of(budget, steps.append)
     engine.add_request([3, 1, 4], SamplingParams(max_tokens=14, ignore_eos=True), request_id="A")
     while engine.has_unfinished_requests:
         if len(steps) == 4:
-            engine.add_request(list(range(1, 41)), SamplingParams(max_tokens=3, ignore_eos=True), request_id="B")
+            engine.add_request(prompt_of_b, SamplingParams(max_tokens=3, ignore_eos=True), request_id="B")
         engine.step()
     return steps
 
@@ -453,8 +457,8 @@ draw_lines(
 
 # %%
 for name, steps in runs.items():
-    mine_of_b = [(i, e) for i, step in enumerate(steps) for e in step.entries if e.request_id == "B"]
-    began, first = mine_of_b[0][0], next(i for i, e in mine_of_b if e.sampled)
+    of_b = {i: entry for i, step in enumerate(steps) for entry in step.entries if entry.request_id == "B"}
+    began, first = min(of_b), next(i for i, entry in of_b.items() if entry.sampled)
     queue, prefill = began - 4, first + 1 - began
     assert queue + prefill == first + 1 - 4  # time to first token = queue + prefill, exactly
     work = sum(step.token_slots for step in steps[4 : first + 1])
@@ -479,9 +483,9 @@ grow_table("naive", "cached", "chunked", ("at once, whole", four_at_once), ("at 
 
 # %% [markdown]
 # "chunked" against "cached": a few more steps and nothing gained. Alone, a chunk is no help. In company, read the last
-# column with care. Three requests that come all at once do better with whole prompts (3 against 8): everything is
-# read before anybody has a token to wait for. Of the sixteen, most come while others write: 29 against 16. And 16 is a
-# promise, it is the budget. 29 is what happened to come.
+# column with care. Three requests that start together do better with whole prompts (3 against 8): all is read before
+# anybody has a token to wait for. Of the sixteen, most start while others write: 29 against 16. And 16 is a promise,
+# because it is the budget; 29 is only how the prompts happened to fall.
 #
 # ## Where it loses: every pass reads the whole model
 #
@@ -519,7 +523,8 @@ import time
 
 
 def seconds(prompt, budget):
-    engine = Engine(model, attention="reference", max_num_seqs=1, max_model_len=300, max_num_batched_tokens=budget)
+    limits = {"max_num_seqs": 1, "max_model_len": 300, "max_num_batched_tokens": budget}
+    engine = Engine(model, attention="reference", **limits)
     engine.add_request(prompt, SamplingParams(max_tokens=1))
     began = time.process_time()
     while engine.has_unfinished_requests:
@@ -527,7 +532,8 @@ def seconds(prompt, budget):
     return time.process_time() - began
 
 
-long_prompt = tokenizer.encode("Bread is older than writing, and nobody knows who baked it first. " * 30)[:256]
+sentence = "Bread is older than writing, and nobody knows who baked it first. "
+long_prompt = tokenizer.encode(sentence * 30)[:256]
 seconds(long_prompt, 256)
 for budget in (256, 64, 16, 8):
     print(f"budget {budget:>3}: {seconds(long_prompt, budget):5.2f} s")

@@ -14,11 +14,10 @@ from minicb.course.draw.palette import DPI, FULL, HALF, LIGHT, SMALL_PT, Theme, 
 from minicb.course.draw.picture import Picture
 
 BIGGEST, BETWEEN = 28, 9  # pixels: a cell, and the paper between two chunks
-Span = tuple[int, int]
 
 
 def draw_chunks(
-    spans: Sequence[Span],
+    spans: Sequence[Sequence[int]],
     tokens: Sequence[object] | None = None,
     *,
     owner: object = None,
@@ -29,8 +28,10 @@ def draw_chunks(
 ) -> Picture:
     """The score cells of a request's chunks.
 
-    spans: first and end position of each chunk, in order   tokens: words for all positions up to the last end
+    spans: first and end position of each chunk, in order (what follows them is left aside)
+    tokens: words for all positions up to the last end
     """
+    spans = [(start, end) for start, end, *_ in spans]
     total = spans[-1][1]
     names = [label(token) for token in (tokens if tokens is not None else range(total))]
     notes = [f"{end - start} \u00d7 {end} = {(end - start) * end}" for start, end in spans]
@@ -77,7 +78,7 @@ def _kind(row: int, col: int, start: int) -> str:
     return "new key" if col >= start else "key from the cache"
 
 
-def _count(spans: Sequence[Span]) -> str:
+def _count(spans: Sequence[Sequence[int]]) -> str:
     computed = sum((end - start) * end for start, end in spans)
     visible = sum(row + 1 for start, end in spans for row in range(start, end))
     total = spans[-1][1]
