@@ -47,7 +47,10 @@ def next_span(num_tokens: int, num_computed: int, budget: int) -> tuple[int, int
 
 @seam("3.5")
 def positions_of(num_computed: int, num_new: int) -> list[int]:
-    """Where the new tokens stand in their own request: they continue where the computed ones end."""
+    """Where the new tokens stand in their own request: they continue where the computed ones end.
+
+    num_computed: tokens whose keys and values are in the cache   num_new: tokens to compute now
+    """
     return list(range(num_computed, num_computed + num_new))
 
 

@@ -27,6 +27,8 @@ class Adder:
         self.texts_read: list[list[int]] = []
 
     def __call__(self, ids: Sequence[int]) -> int:
+        if isinstance(ids, int):
+            raise TypeError(f"next_token reads a list of ids, and was given the number {ids}")
         self.texts_read.append(list(ids))
         return sum(ids) % 100
 
@@ -129,6 +131,24 @@ GENERATE_NAIVE = Exercise(
             answers.naive_adding_a_number_to_a_list,
             "next_token gives one number, and text + ... wants a list: append it.",
         ),
+        Twin(
+            answers.naive_extending_by_a_number,
+            "+= on a list wants another list, and next_token gives one number: append it.",
+        ),
+        Twin(
+            answers.naive_appending_the_function,
+            "you append the function itself: next_token has to be called, with the text.",
+        ),
+        Twin(
+            answers.naive_assigning_what_append_returns,
+            "append changes the list and returns nothing: do not assign its result.",
+        ),
+        Twin(answers.naive_without_appending, "the text never grows: append each new token to it."),
+        Twin(
+            answers.naive_returning_in_the_first_round,
+            "you return in the first round: the return belongs behind the loop, not inside it.",
+        ),
+        Twin(answers.naive_returning_the_prompt, "you return the prompt; the answer is what comes after it."),
         Twin(answers.naive_keeping_the_newest_only, "you return one token; all the new ones are wanted, in a list."),
     ),
     right=(answers.naive_with_a_list_of_its_own, answers.naive_by_recursion),
@@ -163,6 +183,14 @@ BYTES_PER_TOKEN = Exercise(
         Twin(
             answers.bytes_in_half_precision_always,
             "you take 2 bytes a number, whatever the type; element_bytes says how many.",
+        ),
+        Twin(
+            answers.bytes_in_float32_always,
+            "you take 4 bytes a number, as in the example; element_bytes says how many.",
+        ),
+        Twin(
+            answers.bytes_of_the_example,
+            "that is SmolLM2, whatever the model: put the names in the place of its numbers.",
         ),
         Twin(answers.bytes_with_queries_as_well, "you keep three rows a token; queries are not kept: 2, not 3."),
         Twin(answers.bytes_without_the_head_size, "each head has head_dim numbers: they are missing."),
@@ -218,6 +246,10 @@ POSITIONS_OF = Exercise(
         ),
         Twin(answers.positions_of_the_newest_only, "one position only; each of the num_new tokens needs one."),
         Twin(answers.positions_with_the_end_included, "one position too many: range leaves its end out by itself."),
+        Twin(
+            answers.positions_cut_from_the_end,
+            "with no new token [-0:] takes everything: count from the front instead.",
+        ),
         Twin(answers.positions_as_a_tensor, "a list of whole numbers is wanted, not a tensor."),
     ),
     right=(answers.positions_by_adding, answers.positions_cut_from_the_whole),

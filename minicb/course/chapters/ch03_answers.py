@@ -103,6 +103,49 @@ def naive_adding_a_number_to_a_list(next_token, prompt, max_tokens):
     return text[len(prompt) :]
 
 
+def naive_extending_by_a_number(next_token, prompt, max_tokens):
+    text = list(prompt)
+    for _ in range(max_tokens):
+        text += next_token(text)
+    return text[len(prompt) :]
+
+
+def naive_appending_the_function(next_token, prompt, max_tokens):
+    text = list(prompt)
+    for _ in range(max_tokens):
+        text.append(next_token)
+    return text[len(prompt) :]
+
+
+def naive_assigning_what_append_returns(next_token, prompt, max_tokens):
+    text = list(prompt)
+    for _ in range(max_tokens):
+        text = text.append(next_token(text))
+    return text[len(prompt) :]
+
+
+def naive_without_appending(next_token, prompt, max_tokens):
+    text = list(prompt)
+    for _ in range(max_tokens):
+        next_token(text)
+    return text[len(prompt) :]
+
+
+def naive_returning_in_the_first_round(next_token, prompt, max_tokens):
+    text = list(prompt)
+    for _ in range(max_tokens):
+        text.append(next_token(text))
+        return text[len(prompt) :]
+    return []
+
+
+def naive_returning_the_prompt(next_token, prompt, max_tokens):
+    text = list(prompt)
+    for _ in range(max_tokens):
+        text.append(next_token(text))
+    return text[: len(prompt)]
+
+
 def naive_keeping_the_newest_only(next_token, prompt, max_tokens):
     text, token = list(prompt), None
     for _ in range(max_tokens):
@@ -157,6 +200,14 @@ def bytes_taken_for_bits(num_layers, num_kv_heads, head_dim, element_bytes):
 
 def bytes_in_half_precision_always(num_layers, num_kv_heads, head_dim, element_bytes):
     return 2 * num_layers * num_kv_heads * head_dim * 2
+
+
+def bytes_in_float32_always(num_layers, num_kv_heads, head_dim, element_bytes):
+    return 2 * num_layers * num_kv_heads * head_dim * 4
+
+
+def bytes_of_the_example(num_layers, num_kv_heads, head_dim, element_bytes):
+    return 2 * 3 * 64 * 4 * 30
 
 
 def bytes_with_queries_as_well(num_layers, num_kv_heads, head_dim, element_bytes):
@@ -230,6 +281,10 @@ def positions_of_the_newest_only(num_computed, num_new):
 
 def positions_with_the_end_included(num_computed, num_new):
     return list(range(num_computed, num_computed + num_new + 1))
+
+
+def positions_cut_from_the_end(num_computed, num_new):
+    return list(range(num_computed + num_new))[-num_new:]
 
 
 def positions_as_a_tensor(num_computed, num_new):

@@ -52,6 +52,9 @@ def attend_tiny() -> Case:
     return Case((q, k, v, mask, k_cache, v_cache, slots), "2 tokens in the cache, 1 new, 6 slots")
 
 
+LAST_ONES = "slots[n:] leaves out the first n places. The new tokens have the last len(q): where do these begin?"
+TOO_MANY = "slots has one place for each token of the request, k only the new ones: write to the last of them."
+
 WRITE_KV = Exercise(
     id="3.2",
     kind="F",
@@ -143,6 +146,16 @@ ATTEND_WITH_CACHE = Exercise(
             "with 0 new tokens [-0:] takes everything: count from the front instead.",
         ),
         Twin(
+            answers.attend_with_minus_zero_assigned,
+            "with 0 new tokens [-0:] takes everything: count from the front instead.",
+        ),
+        Twin(
+            answers.attend_with_the_last_slot_only,
+            "you write to one slot; there is one for each of the len(q) new tokens, or none.",
+        ),
+        Twin(answers.attend_with_the_first_slots_skipped, LAST_ONES),
+        Twin(answers.attend_with_the_first_slots_skipped_assigned, LAST_ONES),
+        Twin(
             answers.attend_over_the_new_ones,
             "your tokens look at the new keys only: what was said before is forgotten. Look at all slots.",
         ),
@@ -178,10 +191,8 @@ ATTEND_WITH_CACHE = Exercise(
             "you write and read by position, rows 0, 1, 2, ..., over somebody else's. slots says where each "
             "position of this request is kept.",
         ),
-        Twin(
-            answers.attend_with_all_slots_written,
-            "slots has one place for each token of the request, k only the new ones: write to the last of them.",
-        ),
+        Twin(answers.attend_with_all_slots_written, TOO_MANY),
+        Twin(answers.attend_with_all_slots_assigned, TOO_MANY),
         Twin(answers.attend_with_keys_for_values, "you mix the keys. What is mixed are the values."),
         Twin(
             answers.attend_with_a_key_for_each_query_head,

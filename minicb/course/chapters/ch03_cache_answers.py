@@ -117,6 +117,40 @@ def attend_with_minus_zero(q, k, v, mask, k_cache, v_cache, slots):
     return attend(q, k_cache[slots], v_cache[slots], mask)
 
 
+def attend_with_minus_zero_assigned(q, k, v, mask, k_cache, v_cache, slots):
+    from minicb.attention import attend
+
+    new = slots[-len(q) :]
+    k_cache[new], v_cache[new] = k, v
+    return attend(q, k_cache[slots], v_cache[slots], mask)
+
+
+def attend_with_the_last_slot_only(q, k, v, mask, k_cache, v_cache, slots):
+    from minicb.attention import attend
+
+    new = slots[-1:]
+    k_cache.index_copy_(0, new, k)
+    v_cache.index_copy_(0, new, v)
+    return attend(q, k_cache[slots], v_cache[slots], mask)
+
+
+def attend_with_the_first_slots_skipped(q, k, v, mask, k_cache, v_cache, slots):
+    from minicb.attention import attend
+
+    new = slots[len(q) :]
+    k_cache.index_copy_(0, new, k)
+    v_cache.index_copy_(0, new, v)
+    return attend(q, k_cache[slots], v_cache[slots], mask)
+
+
+def attend_with_the_first_slots_skipped_assigned(q, k, v, mask, k_cache, v_cache, slots):
+    from minicb.attention import attend
+
+    new = slots[len(q) :]
+    k_cache[new], v_cache[new] = k, v
+    return attend(q, k_cache[slots], v_cache[slots], mask)
+
+
 def attend_over_the_new_ones(q, k, v, mask, k_cache, v_cache, slots):
     from minicb.attention import attend
 
@@ -192,6 +226,13 @@ def attend_with_all_slots_written(q, k, v, mask, k_cache, v_cache, slots):
 
     k_cache.index_copy_(0, slots, k)
     v_cache.index_copy_(0, slots, v)
+    return attend(q, k_cache[slots], v_cache[slots], mask)
+
+
+def attend_with_all_slots_assigned(q, k, v, mask, k_cache, v_cache, slots):
+    from minicb.attention import attend
+
+    k_cache[slots], v_cache[slots] = k, v
     return attend(q, k_cache[slots], v_cache[slots], mask)
 
 

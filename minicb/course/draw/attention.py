@@ -45,6 +45,7 @@ def draw_attention(
     *,
     owner: object = None,
     frame_row: int | None = None,
+    frame_key: int | None = None,
     title: str = "Attention: three small steps",
     data: str | None = None,
     width: float = FULL,
@@ -53,12 +54,14 @@ def draw_attention(
     """One head of attention, all its matrices as cells (the deeper the shade, the higher the number).
 
     q: [T, D]   k, v: [S, D]   scores, weights: [T, S]   mixed: [T, D]   mask: bool [T, S], True = may look
-    rows, cols: token labels of the T queries and S keys   frame_row: follow this query
+    rows, cols: token labels of the T queries and S keys
+    frame_row: follow this query   frame_key: this key and its value are spoken about
     """
     blocks = Blocks(*map(plain, (q, k, v, scores, weights, mixed, mask)))
     count_q, count_k, size = len(blocks.q), len(blocks.k), len(blocks.q[0])
     seen = sum(bool(ok) for row in blocks.mask for ok in row)
-    data = data or f"{count_q} queries, {count_k} keys, head size {size}: {seen} of {count_q * count_k} scores used"
+    asked = f"{count_q} {'query' if count_q == 1 else 'queries'}"
+    data = data or f"{asked}, {count_k} keys, head size {size}: {seen} of {count_q * count_k} scores used"
     names = [label(t) for t in (rows if rows is not None else range(count_q))]
     keys = [label(t) for t in (cols if cols is not None else range(count_k))]
     left = MARGIN + max(text_width(name, SMALL_PT) for name in names) + 9
@@ -73,6 +76,9 @@ def draw_attention(
     if frame_row is not None:
         for name in ("q", "scores", "mask", "weights", "mixed"):
             grids[name].frame(row=frame_row)
+    if frame_key is not None:
+        grids["k"].frame(col=frame_key)
+        grids["v"].frame(row=frame_key)
     bottom = _name(grids)
     alt = f"{title}: the matrices Q, K, scores, mask, weights, V and mix as shaded cells; {data}."
     return canvas.picture(bottom, data, alt)

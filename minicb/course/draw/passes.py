@@ -43,7 +43,7 @@ def draw_passes(
     left = MARGIN + round(max(text_width(name, SMALL_PT) for name in names)) + 10
     right = MARGIN + round(max(text_width(total, SMALL_PT) for total in totals)) + 12
     room = {w: (w * DPI - left - right) / columns for w in (HALF, FULL)}
-    width = width or (HALF if room[HALF] >= 14 else FULL)
+    width = width or (HALF if room[HALF] >= (24 if words else 14) else FULL)
     cell = min(30, (width * DPI - left - right) / columns)
     cell = int(cell) if cell >= 3 else cell
     canvas = Canvas(width, theme)
