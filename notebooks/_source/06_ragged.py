@@ -77,7 +77,8 @@ from minicb.padding import left_pad
 prompts = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8], [9, 7, 9, 3]]
 row, starts = batch.concatenate(prompts)
 measured("6.P1", len(row))
-draw_padding(left_pad(prompts, 0)[1], "ABC", title=f"A rectangle, and the row that begins at {starts[:-1]}")
+print("the chunks begin at", starts[:-1], "and end at", starts[1:])
+draw_padding(left_pad(prompts, 0)[1], "ABC", title="A rectangle, and a ragged row")
 
 # %% [markdown]
 # 27 slots, or 16. Now the real thing: three prompts of just these lengths, answered by SmolLM2 in one engine.
@@ -87,7 +88,7 @@ draw_padding(left_pad(prompts, 0)[1], "ABC", title=f"A rectangle, and the row th
 from minicb.course.answer import packaged_model
 from minicb.course.together import together
 
-PROMPTS = {"A": "To be or", "B": "The capital city of the country of Italy is", "C": "Sunday, Monday,"}
+PROMPTS = {"A": "To be or", "B": "The capital city of the whole of Italy is", "C": "Sunday, Monday,"}
 batches = together(PROMPTS)
 
 # %%
@@ -214,6 +215,7 @@ draw_mask(
     col_owners="A" * 5 + "B" * 11 + "C" * 4,
     col_roles=["cached"] * 4 + ["new"] + ["cached"] * 10 + ["new"] * 5,
     title="The mask of that step",
+    width=4.0,
 )
 
 # %% [markdown]
@@ -364,7 +366,7 @@ _ = interact(explore, prompt=(1, 40), decoding=(0, 8), context=(1, 40))
 # the longer what they keep, the sooner the dense mask loses.
 
 # %% [markdown]
-# ## The bug museum: a batch that is none
+# ## From the bug museum: a batch that is none
 #
 # An engine was given batching, and the tests were green: every request got the tokens that it gets alone, and three
 # requests took 6 steps instead of 15. Only the tokens per second did not move. Here it is, in our words. `serve` runs
@@ -709,4 +711,4 @@ progress()
 # [FlexAttention](https://pytorch.org/blog/flexattention/) compiles your rule and skips the blocks that it hides ·
 # [Sarathi](https://arxiv.org/abs/2308.16369) puts chunks of prompts beside decodes in one pass.
 #
-# **Next, chapter 07:** nobody waits for the longest any more. You write who joins, with how many tokens, and who leaves.
+# **Next, chapter 07:** nobody waits for the longest any more. You write who joins, who gets how much, and who leaves.
