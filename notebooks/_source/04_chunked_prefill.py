@@ -26,7 +26,7 @@ start(4)
 # %% [markdown] folded Answers
 # 1. 6 + 7 + ... + 15 = 105 without, 6 + 9 = 15 with. Not 16: nobody reads the last token.
 # 2. 3 by 7. Five True, then two False: four old keys and itself.
-# 3. At 4. Starting at 0 raises no error: the keys are marked with the wrong angle, and the text slowly goes wrong.
+# 3. At 4. Starting at 0 raises no error. The keys are turned by the wrong angle, and the answer is fluent and wrong.
 
 # %% [markdown]
 # ## 4.1 How many tokens now?

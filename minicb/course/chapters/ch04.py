@@ -110,6 +110,10 @@ NEXT_CHUNK = Exercise(
             "you count the tokens that are computed already; left are the others.",
         ),
         Twin(
+            answers.next_chunk_left_for_later,
+            "that is what is left for later, after this chunk; asked is the chunk itself.",
+        ),
+        Twin(
             answers.next_chunk_turned_round,
             "your difference is turned round and negative: from all tokens take the computed ones away.",
         ),
@@ -171,8 +175,12 @@ NEXT_SPAN = Exercise(
             "a full chunk is no sign of the end: in a long prompt all but the last one are full. Compare its end.",
         ),
         Twin(
-            answers.span_sampled_one_early,
-            "you sample when one token is still missing. The end is the position after the last token: num_tokens.",
+            answers.span_sampled_at_the_last_position,
+            "you compare with the last token's own position. The end is the position after it: num_tokens.",
+        ),
+        Twin(
+            answers.span_sampled_until_the_end,
+            "yours is turned round: True in the middle, False at the end. True means the next token can be sampled.",
         ),
         Twin(
             answers.span_sampled_at_the_first_chunk,
@@ -289,6 +297,10 @@ COUNT_CELLS = Exercise(
         Twin(
             answers.cells_without_the_cache,
             "you count the chunk's own keys only; each query also meets every key from the cache.",
+        ),
+        Twin(
+            answers.cells_without_brackets,
+            "num_new is multiplied with the cached keys only; put brackets round all the keys.",
         ),
         Twin(
             answers.cells_of_the_whole_square,

@@ -68,6 +68,10 @@ def next_chunk_from_a_budget_for_the_request(num_tokens, num_computed, budget):
     return max(0, min(num_tokens, budget) - num_computed)
 
 
+def next_chunk_left_for_later(num_tokens, num_computed, budget):
+    return num_tokens - num_computed - budget
+
+
 def next_chunk_by_if(num_tokens, num_computed, budget):
     left = num_tokens - num_computed
     if left > budget:
@@ -103,14 +107,19 @@ def span_sampled_where_the_chunk_is_full(num_tokens, num_computed, budget):
     return num_computed, end, end - num_computed == budget
 
 
-def span_sampled_one_early(num_tokens, num_computed, budget):
+def span_sampled_at_the_last_position(num_tokens, num_computed, budget):
     end = min(num_computed + budget, num_tokens)
-    return num_computed, end, end >= num_tokens - 1
+    return num_computed, end, end == num_tokens - 1
 
 
 def span_sampled_at_the_first_chunk(num_tokens, num_computed, budget):
     end = min(num_computed + budget, num_tokens)
     return num_computed, end, num_computed == 0
+
+
+def span_sampled_until_the_end(num_tokens, num_computed, budget):
+    end = min(num_computed + budget, num_tokens)
+    return num_computed, end, end < num_tokens
 
 
 def span_with_a_count_for_an_end(num_tokens, num_computed, budget):
@@ -281,6 +290,11 @@ def cells_in_tensors(num_computed, num_new):
 
 def cells_computed_only(num_computed, num_new):
     return num_new * (num_computed + num_new)
+
+
+def cells_without_brackets(num_computed, num_new):
+    computed = num_new * num_computed + num_new
+    return computed, computed - num_new * (num_new - 1) // 2
 
 
 def cells_from_the_mask(num_computed, num_new):
