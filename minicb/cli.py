@@ -21,6 +21,7 @@ from typing import Protocol, cast
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("download", "fetch the default model once (93 MB) into your cache"),
     ("demo", "the main job: real prompts, padded against continuous, side by side"),
+    ("receipts", "claims about scheduling, measured again: tail latency, fairness, stalls"),
     ("chat", "talk with the model"),
     ("play", "step through a run in the browser, forward and back"),
     ("doctor", "say whether everything that minicb needs is here"),

@@ -97,8 +97,8 @@ class Roofline:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.weight_bytes / 1e9:.1f} GB of weights, {self.parameters / 1e9:.1f} billion "
-            f"parameters, {self.kv_bytes:,.0f} bytes of cache a token; {self.bandwidth / 1e9:,.0f} GB/s x {self.bandwidth_share}, "
+            f"{self.name}: {self.weight_bytes / 1e9:.1f} GB of weights, {self.parameters / 1e9:.1f} B parameters, "
+            f"{self.kv_bytes:,.0f} bytes of cache a token; {self.bandwidth / 1e9:,.0f} GB/s x {self.bandwidth_share}, "
             f"{self.flops / 1e12:.0f} TFLOP/s x {self.flops_share}, {1000 * self.overhead_s:g} ms overhead a step; "
             f"arithmetic takes over at {self.ridge_tokens:.0f} tokens a step"
         )

@@ -65,7 +65,7 @@ def normalised(request: Request) -> float:
 
 
 def alone(request: Request, clock: Clock, budget: int) -> float:
-    """E2E of the request if nobody else were there, by the clock: its prompt in pieces of the budget, then its tokens."""
+    """E2E of the request if nobody else were there: its prompt in pieces of the budget, then token by token."""
     prompt, answer = request.num_prompt_tokens, request.num_output_tokens
     starts = range(0, prompt, budget)
     pieces = [(start, min(budget, prompt - start), start + budget >= prompt) for start in starts]
