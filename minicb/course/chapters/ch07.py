@@ -56,9 +56,9 @@ MAY_JOIN = Exercise(
     twins=(
         Twin(
             answers.join_when_full,
-            "all slots are taken, and you let one more in. Fewer must run than may: < and not <=.",
+            "all places are taken, and you let one more in. Fewer must run than may: < and not <=.",
         ),
-        Twin(answers.join_by_either, "one free limit is enough in yours. A newcomer needs a slot and a token: and."),
+        Twin(answers.join_by_either, "one of the two is enough in yours. A newcomer needs a place and a token: and."),
         Twin(
             answers.join_by_slots_only,
             "with 0 tokens left you let one in, and nothing can be computed for it. At least one must be left.",
@@ -66,11 +66,11 @@ MAY_JOIN = Exercise(
         Twin(answers.join_turned_round, "yours says when a request may not join. True means it may."),
         Twin(
             answers.join_when_nobody_runs,
-            "you wait until nobody runs: that serves one at a time. A free slot is enough.",
+            "you wait until nobody runs: that serves one at a time. A free place is enough.",
         ),
         Twin(
             answers.join_but_keep_one_free,
-            "you keep a slot free for ever: 2 of at most 3 running leaves room for one.",
+            "you keep a place free for ever: 2 of at most 3 running leaves room for one.",
         ),
         Twin(answers.join_but_keep_a_token, "one token left is enough to begin with: a chunk may be as small as that."),
         Twin(
@@ -82,7 +82,7 @@ MAY_JOIN = Exercise(
     right=(answers.join_unless, answers.join_step_by_step),
     question="Three may run and three do. May a fourth join? And which of < and <= says so?",
     steps=(
-        "There must be a free slot: fewer run than may.",
+        "There must be a free place: fewer run than may.",
         "There must be a token of the budget left, one is enough.",
         "Both must hold.",
     ),
@@ -188,7 +188,7 @@ FINISH_REASON = Exercise(
         "Has it as many tokens as it may have?",
         "If neither: None.",
     ),
-    why="whoever ends leaves within the same step: slot and tokens are free for the next plan.",
+    why="whoever ends leaves within the same step: place and tokens are free for the next plan.",
     in_engine=serving.ends_right,
 )
 
