@@ -27,7 +27,6 @@ from minicb.outputs import RequestOutput
 from minicb.padding import PAD_ID, PaddedAttention, PaddedRunner, left_pad, padded_positions
 from minicb.request import Limits, open_request
 from minicb.sampling import SamplingParams
-from minicb.seams import swapped
 from minicb.stopping import Decode
 
 Kind = Literal["static", "dynamic"]
@@ -63,7 +62,7 @@ def baseline(
     """
     threads = one_thread() if model is None else nullcontext()
     # The part itself is a door to whatever is installed: behind its own door it would go round in circles.
-    with threads, nullcontext() if positions in (None, padded_positions) else swapped("5.2", positions):
+    with threads, nullcontext() if positions in (None, padded_positions) else seams.swapped("5.2", positions):
         outputs, records = _run(model or tiny.model(), requests, rows, kind, side, None, attention)
     return {out.request_id: out.token_ids for out in outputs}, records
 
@@ -76,7 +75,7 @@ def padded(
     side: Side = "left",
     rows: int = 8,
     attention: PaddedAttention | None = None,
-) -> list[StepRecord]:
+) -> None:
     """Let the real model answer all prompts in padded rectangles, greedily; print the answers and the slots."""
     weights, tokenizer = packaged_model()
     requests = {name: (tokenizer.encode(prompt), max_tokens) for name, prompt in prompts.items()}
@@ -87,7 +86,6 @@ def padded(
     slots, useful = sum(r.token_slots for r in records), sum(r.useful_slots for r in records)
     print(f"{len(records)} steps, {slots} slots, {slots - useful} of them padding")
     print(whose())
-    return records
 
 
 def _run(

@@ -99,8 +99,7 @@ def test_texts_are_answered_and_the_slots_counted(
     monkeypatch.setattr(module, "packaged_model", lambda: (model(), tokenizer))
     seams.begin_receipt()
     with seams.swapped("5.2", seams.SEAMS["5.2"].reference):
-        steps = padded({"A": "abc", "B": "d"}, max_tokens=2)
-    assert [step.token_slots for step in steps] == [6, 2]
+        padded({"A": "abc", "B": "d"}, max_tokens=2)
     lines = capsys.readouterr().out.splitlines()
     assert [line[:11] for line in lines[:2]] == ["A  'abc' ->", "B  'd' -> '"]
     assert lines[2] == "2 steps, 8 slots, 2 of them padding"
