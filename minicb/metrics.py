@@ -124,6 +124,20 @@ def choose_budget(longest_gap_s: Mapping[int, float], limit_s: float) -> int:
     return max(kept, default=min(longest_gap_s))
 
 
+@seam("9.5")
+def choose_policy(ttft_s: Mapping[str, Sequence[float]], limit_s: float, patience_s: float) -> str:
+    """The policy under which most requests get their first token within the limit, and nobody waits too long.
+
+    ttft_s: policy -> TTFT of each request, measured   limit_s: what a request hopes for   patience_s: what nobody may
+        wait longer than; if no policy keeps that, the one with the shortest longest wait
+    Of equals the one that was named first.
+    """
+    patient = [name for name, waits in ttft_s.items() if max(waits) <= patience_s]
+    if not patient:
+        return min(ttft_s, key=lambda name: max(ttft_s[name]))
+    return max(patient, key=lambda name: sum(wait <= limit_s for wait in ttft_s[name]))
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A run in one row. Times in seconds; None where no request got that far."""

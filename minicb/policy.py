@@ -226,10 +226,6 @@ class Vtc(Rows):
         client = self.row_of(request)
         self.counters[client] = charge(self.counters[client], tokens, price, self.weights.get(client, 1.0))
 
-    def clear(self) -> None:
-        super().clear()
-        self.counters, self.latest = {}, None
-
 
 POLICIES: dict[str, Callable[[float, Mapping[str, float]], Policy]] = {
     "fcfs": lambda _aging, _weights: Fcfs(),

@@ -70,8 +70,8 @@ class SamplingParams:
             object.__setattr__(self, name, tuple(several))
         for name, kind in (("include_stop_str_in_output", bool), ("ignore_eos", bool), ("client", str)):
             if not isinstance(getattr(self, name), kind):
-                allowed = "True or False" if kind is bool else "a text"
-                raise ValueError(f"{name} must be {allowed}, not {getattr(self, name)!r}")
+                kinds = {bool: "True or False", str: "a text"}
+                raise ValueError(f"{name} must be {kinds[kind]}, not {getattr(self, name)!r}")
         for name, low, high in (
             ("temperature", 0.0, math.inf), ("top_k", 0, math.inf), ("min_p", 0.0, 1.0), ("min_tokens", 0, math.inf),
             ("presence_penalty", -2.0, 2.0), ("frequency_penalty", -2.0, 2.0), ("priority", -(2**63), 2**63 - 1),

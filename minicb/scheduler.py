@@ -83,18 +83,16 @@ class Scheduler:
         check_number("aging_tokens_per_s", aging_tokens_per_s, 0, math.inf)
         check_number("long_prefill_token_threshold", long_prefill_token_threshold, 0, math.inf, whole=True)
         check_number("backfill", backfill, 0, math.inf, whole=True)
-        for client, weight in (client_weights or {}).items():
+        weights = client_weights or {}
+        for client, weight in weights.items():
             check_number(f"the client weight of {client!r}", weight, 0, math.inf, above=True)
         if step_order not in STEP_ORDERS:
             raise ValueError(f"step_order must be one of {', '.join(STEP_ORDERS)}, not {step_order!r}")
         if long_prefill_token_threshold and not enable_chunked_prefill:
             raise ValueError("long_prefill_token_threshold cuts prompts, and enable_chunked_prefill is off: choose one")
-        self.pool = pool
-        self.max_num_batched_tokens = max_num_batched_tokens
+        self.pool, self.max_num_batched_tokens = pool, max_num_batched_tokens
         self.max_num_seqs = min(max_num_seqs, max_num_batched_tokens)  # everybody who runs gets a token a step
-        self.waiting = (
-            make_policy(policy, aging_tokens_per_s, client_weights or {}) if isinstance(policy, str) else policy
-        )
+        self.waiting = make_policy(policy, aging_tokens_per_s, weights) if isinstance(policy, str) else policy
         self.running: list[Request] = []
         self.step_order, self.chunked, self.backfill = step_order, enable_chunked_prefill, backfill
         self.longest_chunk = long_prefill_token_threshold or sys.maxsize
@@ -141,9 +139,8 @@ class Scheduler:
         counts = plan_running([min(r.num_uncomputed_tokens, self.longest_chunk) for r in first], budget)
         chunks = [next_tokens(request, count) for request, count in zip(first, counts, strict=True)]
         chunks += self.join(budget - sum(counts), now)
-        if last:
-            left = budget - sum(chunk.num_new for chunk in chunks)
-            chunks += [next_tokens(request, 1) for request in last[:left]]
+        left = budget - sum(chunk.num_new for chunk in chunks) if last else 0
+        chunks += [next_tokens(request, 1) for request in last[:left]]
         return Plan(tuple(chunks))
 
     def join(self, budget: int, now: float) -> list[Chunk]:
@@ -173,8 +170,7 @@ class Scheduler:
 
     def reserve(self, request: Request, budget: int) -> bool:
         """Its pages, if it can start now."""
-        whole = min(request.num_uncomputed_tokens, self.max_num_batched_tokens)
-        fits = self.chunked or whole <= budget
+        fits = self.chunked or budget >= min(request.num_uncomputed_tokens, self.max_num_batched_tokens)
         return fits and self.pool.reserve(request.request_id, request.max_total_tokens)
 
     def commit(self, plan: Plan, sampled: Sequence[Sampled | Exception], now: float) -> list[News]:

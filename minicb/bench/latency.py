@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from minicb.bench.clocks import Clock, load_of
+from minicb.bench.steptime import Clock, load_of
 from minicb.request import Request
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from minicb.batch import Plan
 from minicb.bench.arrivals import Job
-from minicb.bench.clocks import Clock, load_of_plan
+from minicb.bench.steptime import Clock, load_of_plan
 from minicb.request import Request
 from minicb.sampling import Sampled, SamplingParams
 from minicb.scheduler import Scheduler

@@ -2,7 +2,7 @@
 
 A module here is one receipt: `measure(options)` returns plain data that JSON can hold, `tables(data)` says it in
 numbers, `pictures(data)` draws it. Everything but `real` runs in simulated time, so it prints the same on every
-machine; its clock's constants stand in `clocks.py` and are the same for every policy.
+machine; its clock's constants stand in `steptime.py` and are the same for every policy.
 """
 
 from __future__ import annotations

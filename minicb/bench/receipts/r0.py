@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from minicb.bench.arrivals import uniform_lengths, workload
-from minicb.bench.clocks import LLAMA_3_8B_ON_A100, Constant
 from minicb.bench.latency import ttft
 from minicb.bench.receipts import Options, Table
 from minicb.bench.simulate import simulate
+from minicb.bench.steptime import LLAMA_3_8B_ON_A100, Constant
 from minicb.request import Request
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from minicb.bench.clocks import LLAMA_3_8B_ON_A100
 from minicb.bench.receipts import Options, Table, trace_jobs
 from minicb.bench.simulate import Step, simulate
+from minicb.bench.steptime import LLAMA_3_8B_ON_A100
 from minicb.metrics import wasted_fraction
 from minicb.scheduler import Scheduler
 

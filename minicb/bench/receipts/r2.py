@@ -8,10 +8,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from minicb.bench.arrivals import Job, uniform_lengths, workload
-from minicb.bench.clocks import LLAMA_3_8B_ON_A100, Clock, Load
 from minicb.bench.latency import normalised
 from minicb.bench.receipts import Options, Table
 from minicb.bench.simulate import simulate
+from minicb.bench.steptime import LLAMA_3_8B_ON_A100, Clock, Load
 from minicb.metrics import wasted_fraction
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minicb.bench.arrivals import Job, sped_up
-from minicb.bench.clocks import LLAMA_3_8B_ON_A100
 from minicb.bench.latency import gaps, spread, ttft
 from minicb.bench.receipts import Options, Table, each, trace_jobs
 from minicb.bench.simulate import simulate
+from minicb.bench.steptime import LLAMA_3_8B_ON_A100
 
 if TYPE_CHECKING:
     from minicb.course.draw import Picture

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minicb.bench.arrivals import Job, sped_up
-from minicb.bench.clocks import LLAMA_3_8B_ON_A100
 from minicb.bench.latency import Spread, alone, e2e, jain, spread, ttft
 from minicb.bench.receipts import Options, Table, each, trace_jobs
 from minicb.bench.simulate import Step, simulate
+from minicb.bench.steptime import LLAMA_3_8B_ON_A100
 from minicb.policy import Ranked, latest_overtaker
 from minicb.request import Request
 from minicb.scheduler import Scheduler

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minicb.bench.arrivals import Job
-from minicb.bench.clocks import LLAMA_2_7B_ON_A10G
 from minicb.bench.latency import jain, service_gap
 from minicb.bench.receipts import Options, Table
 from minicb.bench.simulate import Step, simulate
+from minicb.bench.steptime import LLAMA_2_7B_ON_A10G
 from minicb.policy import READ_PRICE, WRITE_PRICE
 from minicb.scheduler import Scheduler
 from minicb.seams import swapped

@@ -7,10 +7,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from minicb.bench.arrivals import Job
-from minicb.bench.clocks import LLAMA_3_8B_ON_A100
 from minicb.bench.latency import ttft
 from minicb.bench.receipts import Options, Table
 from minicb.bench.simulate import simulate
+from minicb.bench.steptime import LLAMA_3_8B_ON_A100
 
 if TYPE_CHECKING:
     from minicb.course.draw import Picture
