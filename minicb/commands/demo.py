@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from minicb.bench.chat import ChatPrompt, chat_workload
 from minicb.checkpoint import find_checkpoint
-from minicb.commands import add_model_arguments
+from minicb.commands import add_model_arguments, add_scheduling_arguments, scheduling
 from minicb.commands.screen import Screen
 
 if TYPE_CHECKING:
@@ -61,11 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = ABOUT
     add_model_arguments(parser)
     parser.add_argument("--batch-size", type=int, default=8, help="rows of the padded batches (default: 8)")
-    parser.add_argument("--max-num-seqs", type=int, default=32, help="requests at a time, continuous (default: 32)")
-    parser.add_argument("--max-num-batched-tokens", type=int, default=512, help="token budget a step (default: 512)")
     parser.add_argument("--prompts", type=int, metavar="N", help="only the first N prompts")
     parser.add_argument("--out", type=Path, default=Path("minicb-demo"), help="folder for pictures and trace")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    add_scheduling_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -209,8 +208,7 @@ def run_continuous(
         engine = Engine(
             model,
             tokenizer.decode,
-            max_num_seqs=args.max_num_seqs,
-            max_num_batched_tokens=args.max_num_batched_tokens,
+            **scheduling(args),
             max_model_len=max(len(row) + prompt.max_tokens for row, prompt in zip(ids, prompts, strict=True)),
             on_step=watch,
         )
