@@ -39,6 +39,7 @@ from minicb import metrics, padding
 from minicb.cache import bytes_per_token
 from minicb.course.answer import packaged_model
 from minicb.course.draw import draw_lines, draw_mask, draw_padding, draw_timeline, draw_tokens
+from minicb.course.padded import baseline, padded
 
 model, tokenizer = packaged_model()
 weights = sum(p.numel() for p in model.parameters())
@@ -98,8 +99,6 @@ draw_lines(
 # %% timed
 import time
 
-from minicb.course.padded import baseline
-
 
 def best(work, times=4):
     seconds = []
@@ -141,6 +140,9 @@ print(f"a step with 8 takes {8 * speed[0] / speed[3]:.1f} times as long as a ste
 # The first point lies close under the slanted line: nearly all of the step was reading. Far to the right the points
 # flatten out. The place where the limits meet is the **ridge**: to the left of it a step waits for memory, to the
 # right of it another request makes everybody's step longer and brings little speed.
+#
+# In the middle the points stay below the roof. It says what the machine *could* do; a product of four or eight rows
+# by a large matrix is harder to do well than one of a single row or of a hundred.
 #
 # Where the ridge lies depends on the machine and on the bytes of a weight, not on the model: both limits count every
 # weight once. An [NVIDIA H100](https://www.nvidia.com/en-us/data-center/h100/) does 989 trillion operations a second
@@ -200,7 +202,7 @@ print(row.cumsum(dim=1))
 
 # %% [markdown] heading 5.2
 # Two blanks. `start` says how many tokens of each row are in the cache already: while a row decodes, that is its
-# whole text so far. Padding gets position 0; that line is given.
+# whole text but for the newest token. Padding gets position 0; that line is given.
 
 
 # %% exercise 5.2
@@ -680,8 +682,6 @@ print("different rectangles:   ", shapes)
 # after the other.
 
 # %%
-from minicb.course.padded import padded
-
 TEXTS = {"A": "Water boils at", "B": "The capital of France is the great city of", "C": "One two three four"}
 padded(TEXTS)
 print()
