@@ -59,13 +59,16 @@ class Event:
 
 @seam("8.1")
 def latencies(arrival_s: float, token_times_s: Sequence[float]) -> tuple[float | None, tuple[float, ...]]:
-    """TTFT and ITL of one request, in seconds: arrival to its first token, and the gaps between its tokens.
+    """TTFT and ITL of one request, in seconds.
 
-    token_times_s: when each token of the answer was emitted   returns: (None, ()) if there was none
+    arrival_s: when it arrived   token_times_s: when each token of the answer was emitted, in order
+    returns: arrival to first token, and the gaps between tokens; (None, ()) if there was no token
     """
     if not token_times_s:
         return None, ()
-    return token_times_s[0] - arrival_s, tuple(later - earlier for earlier, later in pairwise(token_times_s))
+    ttft = token_times_s[0] - arrival_s
+    gaps = tuple(later - earlier for earlier, later in pairwise(token_times_s))
+    return ttft, gaps
 
 
 def make_output(request: Request) -> RequestOutput:

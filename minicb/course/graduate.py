@@ -148,7 +148,8 @@ def run(engine: Engine, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]
 
 
 def shortened(text: str, width: int = 40) -> str:
-    return text if len(text) <= width else "... " + text[len(text) - width + 4 :]
+    """The end of a text, whole words."""
+    return text if len(text) <= width else "... " + text[-width:].split(" ", 1)[1]
 
 
 @cache

@@ -5,7 +5,7 @@ Time is counted in tokens (`minicb.bench.clock`), so that every number is exact 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from minicb.bench.budget import Try, recommend, try_budgets
@@ -18,20 +18,22 @@ from minicb.metrics import StepRecord
 from minicb.outputs import RequestOutput
 from minicb.sampling import SamplingParams
 
-# name -> (arrival in ticks, ids of the prompt, tokens of the answer)
-ARRIVALS: dict[str, tuple[int, Sequence[int], int]] = {
-    "A": (0, (3, 1, 4), 6), "B": (9, (1, 5, 9, 2, 6, 5, 3, 5, 8), 4), "C": (11, (9, 7, 9, 3), 3),
+Arrivals = Mapping[str, tuple[int, Sequence[int], int]]  # name -> (tick of arrival, ids of the prompt, answer tokens)
+
+# The course's three requests, one after another. With two seats C has to wait for one.
+LATE: Arrivals = {
+    "A": (0, (3, 1, 4), 12), "B": (5, (1, 5, 9, 2, 6, 5, 3, 5, 8), 4), "C": (13, (9, 7, 9, 3), 3),
 }  # fmt: skip
 
 
 @one_thread()
 def serve_in_ticks(
-    budget: int = 8, rows: int = 2, arrivals: dict[str, tuple[int, Sequence[int], int]] = ARRIVALS, per_step: int = 0
+    arrivals: Arrivals = LATE, *, budget: int = 8, seats: int = 2, per_step: int = 0
 ) -> tuple[dict[str, RequestOutput], list[StepRecord]]:
-    """Three requests that arrive one after another, on a machine that needs a tick a token. With two seats C waits."""
+    """Requests that arrive one after another, on a machine that needs a tick a token: their outputs and the steps."""
     clock, records = TokenClock(per_step), list[StepRecord]()
     engine = Engine(
-        model(), attention=clock, clock=clock.now, on_step=records.append, max_num_seqs=rows,
+        model(), attention=clock, clock=clock.now, on_step=records.append, max_num_seqs=seats,
         max_num_batched_tokens=budget, max_model_len=64, kv_cache_memory_bytes=1 << 24,
     )  # fmt: skip
     coming, done = dict(arrivals), dict[str, RequestOutput]()
@@ -42,13 +44,13 @@ def serve_in_ticks(
             _, ids, length = coming.pop(name)
             engine.add_request(ids, SamplingParams(max_tokens=length, ignore_eos=True), request_id=name)
         done.update({event.request_id: event.output for event in engine.step() if event.output})
-    return done, records
+    return {name: done[name] for name in arrivals}, records
 
 
 def same_latencies() -> str:
     """Serve the three; MismatchError unless every latency is what the steps' own times say."""
     outputs, records = serve_in_ticks()
-    for name, output in sorted(outputs.items()):
+    for name, output in outputs.items():
         times, metrics = token_times(records, name), output.metrics
         ttft = times[0] - first_start(records, name) + (metrics.queue_s or 0)
         gaps = [later - earlier for earlier, later in pairwise(times)]
