@@ -1,4 +1,4 @@
-"""Wrong and right answers to the exercises of chapter 04, written as a learner would.
+"""Wrong and right answers to exercises 4.1 and 4.2, written as a learner would.
 
 The wrong ones (*twins*) are the well-known mistakes, named after what they do; `ch04.py` has the advice for
 each. Two different right answers an exercise must pass, so that a check judges what a function does and not how.
@@ -10,8 +10,6 @@ each. Two different right answers an exercise must pass, so that a check judges 
 from __future__ import annotations
 
 import math
-
-import torch
 
 # --- 4.1 next_chunk
 
@@ -70,6 +68,18 @@ def next_chunk_from_a_budget_for_the_request(num_tokens, num_computed, budget):
 
 def next_chunk_left_for_later(num_tokens, num_computed, budget):
     return num_tokens - num_computed - budget
+
+
+def next_chunk_with_the_examples_budget(num_tokens, num_computed, budget):
+    return min(num_tokens - num_computed, 3)
+
+
+def next_chunk_and_all_the_others(num_tokens, num_computed, budget):
+    sizes = []
+    while num_computed < num_tokens and budget > 0:
+        sizes.append(min(num_tokens - num_computed, budget))
+        num_computed += sizes[-1]
+    return sizes
 
 
 def next_chunk_by_if(num_tokens, num_computed, budget):
@@ -137,6 +147,16 @@ def span_up_to_the_last_one(num_tokens, num_computed, budget):
     return num_computed, end - 1, end == num_tokens
 
 
+def span_with_one_too_many(num_tokens, num_computed, budget):
+    end = min(num_computed + budget, num_tokens)
+    return num_computed, end + 1, end == num_tokens
+
+
+def span_counted_from_the_end(num_tokens, num_computed, budget):
+    end = num_tokens + min(num_tokens - num_computed, budget)
+    return num_computed, end, end == num_tokens
+
+
 def span_from_the_front(num_tokens, num_computed, budget):
     end = min(num_computed + budget, num_tokens)
     return 0, end, end == num_tokens
@@ -167,141 +187,3 @@ def span_by_what_is_left(num_tokens, num_computed, budget):
     if left <= budget:
         return num_computed, num_tokens, True
     return num_computed, num_computed + budget, False
-
-
-# --- 4.3 mask_of_chunk
-
-
-def mask_of_chunk_without_the_cache(num_computed, num_new):
-    return torch.ones(num_new, num_new, dtype=torch.bool).tril()
-
-
-def mask_of_chunk_for_all_tokens(num_computed, num_new):
-    num_keys = num_computed + num_new
-    return torch.ones(num_keys, num_keys, dtype=torch.bool).tril()
-
-
-def mask_of_chunk_with_cached_keys_only(num_computed, num_new):
-    if num_computed == 0:
-        return torch.ones(num_new, num_new, dtype=torch.bool).tril()
-    return torch.ones(num_new, num_computed, dtype=torch.bool)
-
-
-def mask_of_chunk_with_keys_as_rows(num_computed, num_new):
-    return torch.ones(num_new, num_computed + num_new, dtype=torch.bool).tril(num_computed).T
-
-
-def mask_of_chunk_of_the_cached_rows(num_computed, num_new):
-    num_keys = num_computed + num_new
-    if num_computed == 0:
-        return torch.ones(num_new, num_new, dtype=torch.bool).tril()
-    return torch.ones(num_computed, num_keys, dtype=torch.bool).tril(num_new)
-
-
-def mask_of_chunk_from_the_top_left(num_computed, num_new):
-    return torch.ones(num_new, num_computed + num_new, dtype=torch.bool).tril()
-
-
-def mask_of_chunk_all_visible(num_computed, num_new):
-    return torch.ones(num_new, num_computed + num_new, dtype=torch.bool)
-
-
-def mask_of_chunk_of_old_keys_alone(num_computed, num_new):
-    num_keys = num_computed + num_new
-    return (torch.arange(num_keys) < num_computed).expand(num_new, num_keys)
-
-
-def mask_of_chunk_of_new_keys_alone(num_computed, num_new):
-    old = torch.zeros(num_new, num_computed, dtype=torch.bool)
-    return torch.cat([old, torch.ones(num_new, num_new, dtype=torch.bool).tril()], dim=1)
-
-
-def mask_of_chunk_by_chunk_mask(num_computed, num_new):
-    from minicb.masks import chunk_mask
-
-    return chunk_mask(num_new, num_computed + num_new)
-
-
-def mask_of_chunk_cut_from_the_square(num_computed, num_new):
-    from minicb.masks import causal_mask
-
-    return causal_mask(num_computed + num_new)[num_computed:]
-
-
-# --- 4.4 count_cells
-
-
-def cells_without_the_cache(num_computed, num_new):
-    return num_new * num_new, num_new * (num_new + 1) // 2
-
-
-def cells_of_the_whole_square(num_computed, num_new):
-    end = num_computed + num_new
-    return end * end, end * (end + 1) // 2
-
-
-def cells_of_the_cache_only(num_computed, num_new):
-    computed = num_new * num_computed
-    return computed, computed
-
-
-def cells_hiding_the_diagonal(num_computed, num_new):
-    computed = num_new * (num_computed + num_new)
-    return computed, computed - num_new * (num_new + 1) // 2
-
-
-def cells_seen_in_the_chunk_only(num_computed, num_new):
-    return num_new * (num_computed + num_new), num_new * (num_new + 1) // 2
-
-
-def cells_that_are_hidden(num_computed, num_new):
-    return num_new * (num_computed + num_new), num_new * (num_new - 1) // 2
-
-
-def cells_half_of_them_seen(num_computed, num_new):
-    computed = num_new * (num_computed + num_new)
-    return computed, computed // 2
-
-
-def cells_all_seen(num_computed, num_new):
-    computed = num_new * (num_computed + num_new)
-    return computed, computed
-
-
-def cells_hiding_a_square(num_computed, num_new):
-    computed = num_new * (num_computed + num_new)
-    return computed, computed - num_new * (num_new - 1)
-
-
-def cells_the_other_way_round(num_computed, num_new):
-    computed = num_new * (num_computed + num_new)
-    return computed - num_new * (num_new - 1) // 2, computed
-
-
-def cells_in_halves(num_computed, num_new):
-    computed = num_new * (num_computed + num_new)
-    return computed, computed - num_new * (num_new - 1) / 2
-
-
-def cells_in_tensors(num_computed, num_new):
-    mask = torch.ones(num_new, num_computed + num_new, dtype=torch.bool).tril(num_computed)
-    return mask.numel(), mask.sum()
-
-
-def cells_computed_only(num_computed, num_new):
-    return num_new * (num_computed + num_new)
-
-
-def cells_without_brackets(num_computed, num_new):
-    computed = num_new * num_computed + num_new
-    return computed, computed - num_new * (num_new - 1) // 2
-
-
-def cells_from_the_mask(num_computed, num_new):
-    mask = torch.ones(num_new, num_computed + num_new, dtype=torch.bool).tril(num_computed)
-    return mask.numel(), int(mask.sum())
-
-
-def cells_row_by_row(num_computed, num_new):
-    rows = range(num_computed + 1, num_computed + num_new + 1)
-    return len(rows) * (num_computed + num_new), sum(rows)
