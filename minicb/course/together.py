@@ -2,6 +2,7 @@
 
     together({"A": "...", "B": "..."})         the real model answers all of them in one engine
     serve(lambda chunks: [[c] for c in chunks])  three requests on a tiny model, each step cut into other passes
+    meet([(0, [3, 1, 4]), (2, [1, 5])])          tiny requests that arrive at these steps, by any back end
 
 `answer` runs one request; here the parts that join requests are at work: packing, the row's mask, the rows that
 are sampled, the loop over the requests. Both go through the parts that are installed.
@@ -126,3 +127,22 @@ def serve(cut: Cut, workload: Workload = THREE) -> Served:
         hook.remove()
         point.put(None if run_plan is point.reference else run_plan, owner)
     return Served(dict(sorted(answers.items())), engine.steps, passes, tokens)
+
+
+@one_thread()
+def meet(
+    arrivals: Sequence[tuple[int, Sequence[int]]], attention: Attention | str = "reference", **limits: Any
+) -> list[Tokens]:
+    """What each request says, 5 tokens, on the tiny model in an engine with these limits.
+
+    arrivals: for each request the step at which it arrives, and its prompt
+    """
+    engine = Engine(tiny_model(), attention=attention, max_model_len=32, kv_cache_memory_bytes=1 << 24, **limits)
+    answers, waiting = dict[str, Tokens](), dict(enumerate(arrivals))
+    while waiting or engine.has_unfinished_requests:
+        for place, (moment, prompt) in list(waiting.items()):
+            if moment <= engine.steps or not engine.has_unfinished_requests:
+                engine.add_request(prompt, SamplingParams(max_tokens=5, ignore_eos=True), request_id=str(place))
+                del waiting[place]
+        answers.update((event.request_id, event.output.token_ids) for event in engine.step() if event.output)
+    return [answers[str(place)] for place in range(len(arrivals))]

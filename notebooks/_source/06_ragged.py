@@ -36,9 +36,9 @@ start(6)
 # token. Here is the MLP of a tiny model: once for A's 3 tokens and B's 2 apart, once for all 5 in one row.
 
 # %%
-from minicb import batch, reference  # the engine's parts; each is yours once it has passed its check
+from minicb import batch, reference  # each part is yours once it has passed its check
 from minicb.cache import attend_with_cache  # chapter 03's, for 6.4
-from minicb.course.draw import draw_areas, draw_batch, draw_costs, draw_mask, draw_padding, draw_timeline
+from minicb.course.draw import draw_areas, draw_batch, draw_mask, draw_padding
 from minicb.course.tiny import model as tiny_model
 from minicb.masks import visible
 
@@ -47,8 +47,8 @@ rows_of_a, rows_of_b = torch.randn(5, mlp.down.out_features, dtype=torch.float64
 
 with torch.inference_mode():
     apart = torch.cat([mlp(rows_of_a), mlp(rows_of_b)])
-    together_in_one_row = mlp(torch.cat([rows_of_a, rows_of_b]))
-print("the MLP notices:", not torch.allclose(apart, together_in_one_row))
+    in_one_row = mlp(torch.cat([rows_of_a, rows_of_b]))
+print("the MLP notices:", not torch.allclose(apart, in_one_row))
 
 # %% [markdown]
 # Norms, projections and the head are the same kind of thing. They see a row of T tokens, and nothing else exists for
@@ -88,7 +88,7 @@ draw_padding(left_pad(prompts, 0)[1], "ABC", title="A rectangle, and a ragged ro
 from minicb.course.answer import packaged_model
 from minicb.course.together import together
 
-PROMPTS = {"A": "To be or", "B": "The capital city of the whole of Italy is", "C": "Sunday, Monday,"}
+PROMPTS = {"A": "To be or", "B": "The capital city of the whole of Italy is", "C": "Red, green,"}
 batches = together(PROMPTS)
 
 # %%
@@ -99,7 +99,7 @@ def words(tokens):
     return [tokenizer.decode([token]).strip() for token in tokens.tolist()]
 
 
-draw_batch(batches[0], "ABC", words(batches[0].tokens), title="The first step: three prompts in one row")
+draw_batch(batches[0], "ABC", words(batches[0].tokens), title="Step 1: three prompts")
 
 # %% [markdown]
 # Read the columns. A token's **position** counts in its own request and starts anew with each. Its **slot** is its
@@ -123,7 +123,7 @@ _ = together(PROMPTS, change=along_the_row)
 # **Compare the two runs before you unfold.** Which tokens are still right, and why those?
 
 # %% [markdown] folded What went wrong?
-# The first token of each answer is right: ` not`, ` Rome`, ` Tuesday`. SmolLM2 turns queries and keys by their
+# The first token of each answer is right: ` not`, ` Rome`, ` and`. SmolLM2 turns queries and keys by their
 # positions, and what counts is how far apart two tokens are. In the first row every distance within a request is as it
 # should be, so the mistake cannot be seen. In the second step the row is three tokens long, and they get the
 # positions 0, 1 and 2, although their own requests go on at 3, 9 and 4. Now the distances are wrong.
@@ -144,7 +144,8 @@ predict("6.P2", None)
 # %%
 three_prompts = reference.step_mask(batches[0])
 measured("6.P2", int(three_prompts.sum()))
-draw_mask(three_prompts, row_owners="A" * 3 + "B" * 9 + "C" * 4, col_owners="A" * 3 + "B" * 9 + "C" * 4, title="Step 1")
+whose = "A" * 3 + "B" * 9 + "C" * 4
+draw_mask(three_prompts, row_owners=whose, col_owners=whose, title="Step 1: three prompts")
 
 # %% [markdown]
 # In the second step each request feeds the one token that it has just written. The prompts of 3, 9 and 4 tokens are in
@@ -203,9 +204,8 @@ draw_mask(
 
 # %%
 mixed = together(PROMPTS, late={"C": 2})[2]
-draw_batch(
-    mixed, "ABC", words(mixed.tokens), ["generated"] * 2 + ["prompt"] * 4, title="A and B write, C reads its prompt"
-)
+roles = ["generated"] * 2 + ["prompt"] * 4
+draw_batch(mixed, "ABC", words(mixed.tokens), roles, title="A and B write, C reads")
 
 # %%
 new, context = mixed.q_start.diff().tolist(), mixed.kv_len.tolist()
@@ -266,9 +266,9 @@ wanted = batch.rows_to_sample([0, 3, 12, 16], [True, True, True])
 measured("6.P4", wanted[1])
 
 head = packaged_model()[0].head.weight
-print(f"the head is {head.shape[0]:,} by {head.shape[1]}: {head.numel() / 1e6:.1f} million products for each row")
-print(f"for all 16 rows {16 * head.numel() / 1e6:.0f} million, for the {len(wanted)} that are read", end=" ")
-print(f"{len(wanted) * head.numel() / 1e6:.0f} million")
+millions = head.numel() / 1e6
+print(f"the head is {head.shape[0]:,} by {head.shape[1]}: {millions:.1f} million products a row")
+print(f"all 16 rows: {16 * millions:.0f} million, those that are read: {len(wanted) * millions:.0f} million")
 
 # %% [markdown]
 # ## 6.4 The mask does not remove the waste
@@ -326,6 +326,8 @@ draw_areas(three_ways([3, 9, 4], [3, 9, 4]), title="Three prompts")
 # This is our own picture of the chapter: three ways to compute a step, for five kinds of steps.
 
 # %%
+from minicb.course.draw import draw_costs
+
 workloads = {
     "three prompts, of 3, 9 and 4": ([3, 9, 4], [3, 9, 4]),
     "a token each, 3, 9 and 4 cached": ([1, 1, 1], [4, 10, 5]),
@@ -454,8 +456,7 @@ measured("6.P6", serve(exhibit).passes)
 import random
 
 from minicb.course.packed import DenseAttention
-from minicb.engine import Engine
-from minicb.sampling import SamplingParams
+from minicb.course.together import meet
 
 
 class Both:
@@ -465,41 +466,30 @@ class Both:
         self.layers, self.worst = 0, 0.0
 
     def bind(self, step, cache):
-        loop, dense = reference.ReferenceAttention().bind(step, cache), DenseAttention().bind(step, cache)
+        loop = reference.ReferenceAttention().bind(step, cache)
+        dense = DenseAttention().bind(step, cache)
 
         def attend_layer(*layer):
             yours, other = loop(*layer), dense(*layer)
-            self.layers, self.worst = self.layers + 1, max(self.worst, float((yours - other).abs().max()))
+            self.worst = max(self.worst, float((yours - other).abs().max()))
+            self.layers += 1
             return yours
 
         return attend_layer
 
 
-def run(arrivals, attention, **limits):
-    """arrivals: (step, prompt) for each request. Returns the answers."""
-    engine = Engine(tiny_model(), attention=attention, max_model_len=32, kv_cache_memory_bytes=1 << 22, **limits)
-    answers, waiting = {}, dict(enumerate(arrivals))
-    while waiting or engine.has_unfinished_requests:
-        for name, (moment, prompt) in list(waiting.items()):
-            if moment <= engine.steps or not engine.has_unfinished_requests:
-                engine.add_request(prompt, SamplingParams(max_tokens=5, ignore_eos=True), request_id=str(name))
-                del waiting[name]
-        answers |= {e.request_id: e.output.token_ids for e in engine.step() if e.output}
-    return answers
-
-
 dice, both, same = random.Random(6), Both(), 0
 for _ in range(20):
-    arrivals = [
-        (dice.randrange(6), [dice.randrange(1, 64) for _ in range(dice.randint(1, 12))])
-        for _ in range(dice.randint(1, 5))
-    ]
-    alone = {str(i): run([(0, prompt)], "reference")["0"] for i, (_, prompt) in enumerate(arrivals)}
+    lengths = [dice.randint(1, 12) for _ in range(dice.randint(1, 5))]
+    prompts = [[dice.randint(1, 63) for _ in range(n)] for n in lengths]
+    alone = [meet([(0, prompt)])[0] for prompt in prompts]
+
+    arrivals = [(dice.randint(0, 5), prompt) for prompt in prompts]  # (step, who comes then)
     limits = {"max_num_batched_tokens": dice.randint(3, 20), "max_num_seqs": dice.randint(1, 5)}
-    same += run(arrivals, both, **limits) == alone
+    same += meet(arrivals, both, **limits) == alone
 
 print(f"{same} of 20 schedules give every request the tokens that it gets alone")
-print(f"{both.layers} layers computed both ways, largest difference below 1e-9: {both.worst < 1e-9}")
+print(f"{both.layers} layers computed both ways, all differences below 1e-9: {both.worst < 1e-9}")
 
 # %% [markdown]
 # **Motive.** The same requests as in every chapter, with one more row:
@@ -508,13 +498,17 @@ print(f"{both.layers} layers computed both ways, largest difference below 1e-9: 
 grow_table("naive", "cached", "chunked", "padded", "padded, dynamic", "ragged")
 
 # %% [markdown]
-# Nothing is computed twice and nothing for nobody. The table counts tokens; the steps' own records count the scores:
+# Nothing is computed twice and nothing for nobody. And nobody's stream has to wait for a rectangle: in *padded,
+# dynamic* a newcomer's prompt pads everybody, and 104 slots are computed between two tokens of one answer.
+#
+# The table counts tokens. The steps' own records count the scores as well:
 
 # %%
 print("sixteen requests        cells computed   useful")
 for method in ("padded", "padded, dynamic", "ragged"):
     steps = records(method, SIXTEEN)
-    cells, useful = sum(step.score_cells for step in steps), sum(step.useful_cells for step in steps)
+    cells = sum(step.score_cells for step in steps)
+    useful = sum(step.useful_cells for step in steps)
     print(f"{method:<24}{cells:>14,}{useful:>9,}: {100 * useful / cells:.0f} %")
 
 # %% [markdown]
@@ -525,8 +519,8 @@ for method in ("padded", "padded, dynamic", "ragged"):
 
 # %%
 def two_passes(chunks):
-    reading = [chunk for chunk in chunks if chunk.start < chunk.request.num_prompt_tokens]
-    writing = [chunk for chunk in chunks if chunk.start >= chunk.request.num_prompt_tokens]
+    reading = [c for c in chunks if c.start < c.request.num_prompt_tokens]
+    writing = [c for c in chunks if c.start >= c.request.num_prompt_tokens]
     return [reading, writing]
 
 
@@ -551,11 +545,13 @@ print(f"each run of SmolLM2 reads {gigabytes:.2f} GB of weights")
 predict("6.P7", None)
 
 # %%
+from minicb.course.draw import draw_timeline
+
 steps = records("ragged", SIXTEEN)
 used = sum(len(step.entries) for step in steps)
 print(f"{used} of {SIXTEEN.rows * len(steps)} places")
 measured("6.P7", round(100 * used / (SIXTEEN.rows * len(steps))))
-draw_timeline({"ragged, in groups of four": steps}, title="Sixteen requests, and who waits for whom")
+draw_timeline({"ragged, in groups of four": steps}, title="Who waits for whom")
 
 # %% [markdown]
 # No token is wasted, more than half of the places are. Look at the table once more: *padded, dynamic* needs 48 steps,
@@ -565,11 +561,13 @@ draw_timeline({"ragged, in groups of four": steps}, title="Sixteen requests, and
 # the rectangle (80,000). Give them 10 keys instead. Who computes fewer now? Say it first, then run.
 
 # %% only=blank
-for way in three_ways(new=[1] * 7 + [100], context=[100] * 7 + [100]):  # change the first of the two contexts
+keys = 100  # of each of the seven: change it, and run again
+for way in three_ways(new=[1] * 7 + [100], context=[keys] * 7 + [100]):
     print(way)
 
 # %% only=solution
-for way in three_ways(new=[1] * 7 + [100], context=[10] * 7 + [100]):
+keys = 10
+for way in three_ways(new=[1] * 7 + [100], context=[keys] * 7 + [100]):
     print(way)
 
 # %% [markdown] folded Answer
@@ -596,7 +594,8 @@ with run_anyway("6.3"):
 # %%
 @exercise("6.3")
 def rows_to_sample(q_start, samples):
-    return [end % q_start[-1] for end, wanted in zip(q_start[1:], samples, strict=True) if wanted]
+    total = q_start[-1]
+    return [end % total for end, wanted in zip(q_start[1:], samples, strict=True) if wanted]
 
 
 with run_anyway("6.3"):
@@ -631,7 +630,7 @@ with run_anyway("6.3"):
 # requests that decode, in the size of SmolLM2's attention.
 
 # %% timed
-import time
+import timeit
 
 from minicb.attention import attend
 
@@ -640,26 +639,20 @@ def stopwatch(keys, requests=32):
     q, k, v = (torch.randn(requests, heads, 64) for heads in (9, 3, 3))
     k_cache, v_cache = torch.randn(2, requests * keys, 3, 64)
     mask = reference.ragged_mask([1] * requests, [keys] * requests)
-    spans = [
-        reference.Span(slice(i, i + 1), slice(i * keys, (i + 1) * keys), torch.arange(i * keys, (i + 1) * keys))
-        for i in range(requests)
-    ]
-    ways = {
-        "dense mask": lambda: attend(q, k_cache, v_cache, mask),
-        "loop": lambda: reference.attend_ragged(q, k, v, mask, k_cache, v_cache, spans),
-    }
-    best = {}
-    for name, way in ways.items():
-        times = []
-        for _ in range(5):
-            began = time.perf_counter()
-            way()
-            times.append(time.perf_counter() - began)
-        best[name] = 1000 * min(times)
-    print(
-        f"{keys:>4} keys each: dense mask {requests**2 * keys:>8,} cells {best['dense mask']:>7.2f} ms"
-        f"   loop {requests * keys:>7,} cells {best['loop']:>7.2f} ms"
-    )
+    spans = []
+    for i in range(requests):
+        first, end = i * keys, (i + 1) * keys
+        spans.append(reference.Span(slice(i, i + 1), slice(first, end), torch.arange(first, end)))
+
+    def dense():
+        attend(q, k_cache, v_cache, mask)
+
+    def loop():
+        reference.attend_ragged(q, k, v, mask, k_cache, v_cache, spans)
+
+    for way, cells in {dense: requests**2 * keys, loop: requests * keys}.items():
+        seconds = min(timeit.repeat(way, number=1, repeat=5))
+        print(f"{keys:>4} keys each, {way.__name__:<5} {cells:>8,} cells {1000 * seconds:>8.2f} ms")
 
 
 for keys in (8, 64, 512):
