@@ -21,6 +21,7 @@ from minicb.course.draw.palette import HUES
 from minicb.metrics import Entry, StepRecord
 
 Runs = Mapping[str, Sequence[StepRecord]]
+MOST_STEPS, MOST_REQUESTS = 5_000, 200  # what a page can hold and a reader can see
 Texts = Mapping[str, str | Sequence[str]]
 
 
@@ -71,7 +72,7 @@ def payload(runs: Runs, title: str, texts: Texts | None = None) -> dict[str, Any
     """Everything that the page needs, as plain data for JSON.
 
     texts: request -> its words, or the list of its tokens, which are then written into the cells
-    Raises ValueError if there is nothing to play, or if the runs did not serve the same requests.
+    Raises ValueError if there is nothing to play or too much, or if the runs did not serve the same requests.
     """
     prompts = same_requests(runs)
     names = list(prompts)
@@ -129,8 +130,12 @@ def same_requests(runs: Runs) -> dict[str, int]:
     for name, records in runs.items():
         if not records:
             raise ValueError(f"{name}: the trace has no steps")
+        if len(records) > MOST_STEPS:
+            raise ValueError(f"{name} has {len(records):,} steps, more than {MOST_STEPS:,}: play a part of it")
     first, *others = runs
     wanted = prompts_of(runs[first])
+    if len(wanted) > MOST_REQUESTS:
+        raise ValueError(f"{first} has {len(wanted):,} requests, more than {MOST_REQUESTS}: play fewer")
     for name in others:
         other = prompts_of(runs[name])
         strangers = sorted(set(wanted) ^ set(other))
@@ -248,11 +253,11 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
-def listed(rows: Sequence[int], tags: Sequence[str], most: int = 6) -> str:
+def listed(rows: Sequence[int], tags: Sequence[str]) -> str:
     """A, B and C; or, of many, the first and how many more."""
-    shown = [tags[row] for row in rows[:most]]
-    if len(rows) > most:
-        return f"{', '.join(shown)} and {len(rows) - most} more"
+    shown = [tags[row] for row in rows]
+    if len(rows) > 8:
+        return f"{', '.join(shown[:6])} and {len(rows) - 6} more"
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from minicb.course.draw.palette import DARK, HUES, LIGHT, ink_on, letter
 from minicb.course.draw.picture import Picture
 from minicb.course.player.frames import Runs, Texts, payload
-from minicb.metrics import write_whole
+from minicb.metrics import StepRecord, write_whole
 
 HERE = Path(__file__).parent
 PAPERS = {"light": LIGHT, "dark": DARK}
@@ -59,23 +59,27 @@ class Player:
     def _repr_html_(self) -> str:
         """The page in a frame of its own, which cannot reach the notebook around it."""
         rows, modes = len(self.data["requests"]), len(self.data["modes"])
-        height = 780 + 20 * min(rows, 16) + 24 * modes
+        lane = next(high for most, high in ((4, 26), (8, 21), (16, 16), (200, 13)) if rows <= most)
+        height = 430 + 37 * modes + rows * lane + max(570, 24 * rows + rows * lane + 140)  # at a notebook's usual width
+        srcdoc = self.html().replace("&", "&amp;").replace("'", "&#39;")  # fewer escapes than with double quotes
         return (
             f'<iframe title="{escape(str(self.data["title"]), quote=True)}" sandbox="allow-scripts" '
-            f'style="width: 100%; height: {height}px; border: 0" srcdoc="{escape(self.html(), quote=True)}"></iframe>'
+            f"style=\"width: 100%; height: {min(height, 1700)}px; border: 0\" srcdoc='{srcdoc}'></iframe>"
         )
 
     def __repr__(self) -> str:
         return f"<player: {self.line}>"
 
 
-def make_player(runs: Runs, *, title: str = "Step by step", texts: Texts | None = None) -> Player:
+def make_player(
+    runs: Runs | Sequence[StepRecord], *, title: str = "Step by step", texts: Texts | None = None
+) -> Player:
     """A player of one run, or of several that served the same requests.
 
-    runs: name -> its records, one a step   texts: request -> its words, or the list of its tokens
+    runs: name -> its records, one a step; or just the records   texts: request -> its words, or the list of its tokens
     Raises ValueError if a run has no steps, or if the runs did not serve the same requests.
     """
-    runs = {name: list(records) for name, records in runs.items()}
+    runs = {name: list(records) for name, records in (runs if isinstance(runs, Mapping) else {"run": runs}).items()}
     data = payload(runs, title, texts)
     totals = {mode["name"]: mode["total"] for mode in data["modes"]}
     line = "; ".join(

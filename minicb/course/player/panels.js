@@ -5,6 +5,7 @@
 const GAPS = 5;      // pixels: narrower cells are drawn as one bar
 const LETTERS = 13;  // pixels: narrower cells have no letter
 const TALL = { strip: 190, mask: 240 };  // pixels: the panels grow no higher, cells shrink instead
+const SLANT = 6;     // pixels between the lines of a hatch
 const MOST = 2400;   // cells of a token strip; of more tokens one cell stands for several
 
 const text = (words) => String(words).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -20,15 +21,28 @@ const box = (x, y, w, h, look, r) =>
   `<rect x="${round(x)}" y="${round(y)}" width="${round(Math.max(w, 0.5))}" height="${round(Math.max(h, 0.5))}" class="${look}"${mark(r)}/>`;
 const word = (x, y, words, look, r) => `<text x="${round(x)}" y="${round(y)}" class="${look}"${mark(r)}>${text(words)}</text>`;
 const remark = (words) => (words ? `<p class="note">${text(words)}</p>` : "");
-const hatched = (x, y, w, h, r) => box(x + 0.5, y + 0.5, w - 2, h - 2, "pad", r);
 
-// `count` equal cells in a row: one by one with gaps where there is room, else one bar.
-function cells(x, y, w, h, count, look, r) {
+// `count` equal cells in a row, as the outline of a path: one by one with gaps where there is room, else one bar.
+function cellPath(x, y, w, h, count) {
   if (count <= 0) return "";
-  if (w < GAPS) return box(x, y, w * count, h - (h < GAPS ? 0 : 1), look, r);
+  const one = (left, wide, high) => `M${round(left)} ${round(y)}h${round(wide)}v${round(high)}h${-round(wide)}z`;
+  if (w < GAPS) return one(x, Math.max(w * count, 0.5), Math.max(h - (h < GAPS ? 0 : 1), 0.5));
   let out = "";
-  for (let i = 0; i < count; i++) out += box(x + i * w, y, w - 1, h - 1, look, r);
+  for (let i = 0; i < count; i++) out += one(x + i * w, w - 1, h - 1);
   return out;
+}
+const path = (d, look, r) => (d ? `<path d="${d}" class="${look}"${mark(r)}/>` : "");
+const cells = (x, y, w, h, count, look, r) => path(cellPath(x, y, w, h, count), look, r);
+
+// Waste: a grey outline and slanted lines, which run on from cell to cell.
+function hatched(x, y, w, h, r) {
+  [x, y, w, h] = [x + 0.5, y + 0.5, Math.max(w - 2, 0.5), Math.max(h - 2, 0.5)];
+  let lines = "";
+  for (let k = Math.ceil((x + y) / SLANT) * SLANT; k < x + y + w + h; k += SLANT) {  // the line x + y = k, cut to the box
+    const from = Math.max(x, k - y - h), to = Math.min(x + w, k - y);
+    if (to - from > 0.5) lines += `M${round(from)} ${round(k - from)}L${round(to)} ${round(k - to)}`;
+  }
+  return path(lines, "hatch", r) + box(x, y, w, h, "hatch", r);
 }
 
 // Equal neighbours as [value, first, end].
@@ -56,7 +70,7 @@ function drawTimeline(trace, mode, edges, left, width) {
       if (!key) continue;
       const [kind, share] = key.split(" "), x = edges[from], w = edges[to] - x;
       if (kind === "wait") out += box(x, middle - 1, w, 2, "wait", r);
-      else if (kind === "stalled") out += box(x, middle - 3, w, 6, "pad", r);
+      else if (kind === "stalled") out += hatched(x, middle - 4, w + 1, 8, r);
       else if (kind === "held") out += hatched(x, y, w + 1, tall + 1, r);
       else {  // filled from below: the useful share of the slots in this row
         const full = Math.max(3, Math.round(share * tall)), look = `${kind} h${request.hue}`;
@@ -135,7 +149,7 @@ function drawRow(trace, parts, width, { all, unit, perLine, w, note, height }) {
   return svg(width, height, out, `a row of ${plural(all, "token")}`) + remark(note);
 }
 
-// `count` cells of a request's new tokens, from its `first` on: prompt full, generated pale, a dot where one is sampled.
+// `count` cells of a request's new tokens, from its `first` on: prompt full, generated pale, underlined where one is sampled.
 function drawTokens(trace, p, x, y, w, h, first, count, unit = 1) {
   const request = trace.requests[p.r];
   const split = Math.max(0, Math.min(count, Math.ceil((request.prompt - p.start - first) / unit)));
@@ -145,10 +159,9 @@ function drawTokens(trace, p, x, y, w, h, first, count, unit = 1) {
   for (let i = 0; i < count && w >= LETTERS && h >= LETTERS; i++) {
     const given = request.tokens ? request.tokens[p.start + first + i] : undefined;
     const words = given !== undefined && given.trim() && given.length * 6.5 <= w - 2 ? given : request.tag;
-    out += word(x + (i + 0.5) * w - 0.5, y + h / 2 + 3.5, words, `mid small ${i < split && i >= again ? `on h${request.hue}` : ""}`, p.r);
+    out += word(x + (i + 0.5) * w - 0.5, y + h / 2 + 2.5, words, `mid small ${i < split && i >= again ? `on h${request.hue}` : ""}`, p.r);
   }
-  if (p.sampled && first + count * unit >= p.fresh && w >= 6 && h >= 6)
-    out += `<circle class="dot" cx="${round(x + (count - 0.5) * w - 0.5)}" cy="${round(y + h - Math.min(4, h / 3))}" r="${w < LETTERS ? 1.4 : 2}"${mark(p.r)}/>`;
+  if (p.sampled && first + count * unit >= p.fresh) out += box(x + (count - 1) * w, y + h - (h < 8 ? 2.5 : 4), w - (w < GAPS ? 0 : 1), h < 8 ? 1.5 : 3, "dot", p.r);
   return out;
 }
 
@@ -192,14 +205,16 @@ function drawBlock(p, rows, cols, x, y, w, h, single, hue) {
     else for (let i = 0; i < p.fresh; i++) stairs += `h${round(w)}v${round(h)}`;
     stairs += `L${round(fresh)} ${round(top + p.fresh * h)}Z`;
     if (p.start) out += box(x, top, p.start * w, p.fresh * h, `cached ${hue}`, p.r);
-    return out + `<path class="full ${hue}"${mark(p.r)} d="${stairs}"/>` + box(x, top, own * w, p.fresh * h, "hair");
+    return out + path(stairs, `full ${hue}`, p.r) + box(x, top, own * w, p.fresh * h, "hair");
   }
+  let cached = "", seen = "", hidden = "";
   for (let i = 0; i < p.fresh; i++) {
     const line = top + i * h;
-    out += cells(x, line, w, h, p.start, `cached ${hue}`, p.r) + cells(fresh, line, w, h, i + 1, `full ${hue}`, p.r);
-    for (let j = i + 1; j < p.fresh; j++) out += box(fresh + j * w - 0.5, line - 0.5, w, h, "hair", p.r);
+    cached += cellPath(x, line, w, h, p.start);
+    seen += cellPath(fresh, line, w, h, i + 1);
+    for (let j = i + 1; j < p.fresh; j++) hidden += `M${round(fresh + j * w - 0.5)} ${round(line - 0.5)}h${round(w)}v${round(h)}h${-round(w)}z`;
   }
-  return out;
+  return out + path(cached, `cached ${hue}`, p.r) + path(seen, `full ${hue}`, p.r) + path(hidden, "hair", p.r);
 }
 
 // ---- the cache: a row a request, its tokens from the left
@@ -224,6 +239,6 @@ function drawCache(trace, states, width, longest) {
 
 function drawTotal(total, done, most, width) {
   const scale = (width - 2) / most, wasted = total.padding + total.again, useful = (total.slots - wasted) * scale;
-  const out = box(1, 5, useful, 12, "slate") + (wasted ? box(useful + 1.5, 5.5, wasted * scale - 1, 11, "pad") : "");
+  const out = box(1, 5, useful, 12, "slate") + (wasted ? hatched(useful + 1, 5, wasted * scale, 13) : "");
   return svg(width, 22, out + (done === null ? "" : box(Math.min(done * scale, width - 2), 0, 2, 22, "dot")), `${number(total.slots)} slots`);
 }

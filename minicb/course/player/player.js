@@ -56,7 +56,7 @@ function show() {
   $("cursor").setAttribute("width", Math.max(edges[now.step + 1] - edges[now.step], 3));
   $("scrub").value = now.step;
   $("scrub").setAttribute("aria-valuetext", `step ${now.step}: ${step.say}`);
-  $("say").innerHTML = `<b>${text(mode.name)}, step ${now.step}.</b> ${text(step.say)}`;
+  $("say").innerHTML = spoken(mode, now.step);
   const last = now.step === mode.steps.length - 1;
   for (const [name, off] of [["first", now.step === 0], ["back", now.step === 0], ["on", last], ["last", last]]) button(name).setAttribute("aria-disabled", off);
   all("#runs td.sofar").forEach((cell, i) => { cell.innerHTML = drawTotal(trace.modes[i].total, i === now.mode ? mode.slots[now.step + 1] : null, most.slots, 220); });
@@ -71,6 +71,8 @@ function show() {
   $("cache-count").textContent = `${plural(step.reused, "token")} read, ${number(step.useful)} written; ${number(step.kept)} of ${number(mode.capacity)} places filled${held ? `, ${number(held)} of them held` : ""}`;
   $("cache").innerHTML = drawCache(trace, states, inner, most.tokens);
 }
+
+const spoken = (mode, number) => `<b>${text(mode.name)}, step ${number}.</b> ${text(mode.steps[number].say)}`;
 
 // Everything that stays as it is from step to step.
 function showRun(mode, width, inner) {
@@ -89,6 +91,9 @@ function showRun(mode, width, inner) {
     row.querySelector("button").setAttribute("aria-pressed", i === now.mode);
   });
   // As high as the highest step of any run, so that nothing below moves.
+  const longest = trace.modes.flatMap((one) => one.steps.map((_, i) => spoken(one, i))).reduce((a, b) => (b.length > a.length ? b : a));
+  Object.assign($("say"), { innerHTML: longest, style: "" });
+  $("say").style.minHeight = `${$("say").offsetHeight}px`;
   for (const [name, layout] of [["strip", stripLayout], ["mask", maskLayout]])
     $(name).style.minHeight = `${highest(trace.modes, (one) => highest(one.steps, (step) => layout(one, step.parts, inner).height)) + 24}px`;
 }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from minicb.course import work
 from minicb.course.player.frames import Runs, Texts
 from minicb.course.player.page import make_player
+from minicb.metrics import StepRecord
 
 
-def show_player(runs: Runs, *, title: str = "Step by step", texts: Texts | None = None) -> None:
+def show_player(runs: Runs | Sequence[StepRecord], *, title: str = "Step by step", texts: Texts | None = None) -> None:
     """Show the still, and under it the player; save the page; print one data line.
 
     The page is saved under `.minicb/player`, which git ignores, named after its title. In a terminal: the words only.
