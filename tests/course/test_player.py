@@ -123,8 +123,10 @@ def test_everybody_who_is_there_is_somewhere(workload: Workload, served: dict[st
 def test_a_step_is_told_in_one_counting_sentence() -> None:
     assert said(make_player(BY_HAND)) == [
         "Computes 4 tokens, reuses 0 from the cache, wastes 2 on padding. B ends here.",
-        "Computes 1 token, reuses 3 from the cache, wastes 1 on padding. "
-        + "B is done but held in the batch. C is stalled. A ends here.",
+        (
+            "Computes 1 token, reuses 3 from the cache, wastes 1 on padding. "
+            "B is done but held in the batch. C is stalled. A ends here."
+        ),
         "Computes 3 tokens, reuses 0 from the cache, wastes 0. C ends here.",
         "Computes 1 token, reuses 1 from the cache, wastes 0. D ends here.",
     ]
