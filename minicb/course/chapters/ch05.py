@@ -8,6 +8,7 @@ import torch
 
 from minicb import metrics, padding  # noqa: F401 - their seams are the exercises
 from minicb.course.chapters import ch05_answers as answers
+from minicb.course.chapters import ch05_reading_answers as reading
 from minicb.course.padded import same_tokens_on_either_side, same_tokens_padded, same_waste
 from minicb.course.spec import Case, Chapter, Dice, Exercise, Twin
 
@@ -147,6 +148,14 @@ PADDED_POSITIONS = Exercise(
         ),
         Twin(answers.positions_counting_padding, "you count the padding: real is True where a token is."),
         Twin(
+            answers.positions_by_the_sum,
+            "sum gives one number a row. You need one for each cell, counted up to there: the running sum, cumsum.",
+        ),
+        Twin(
+            answers.positions_by_the_sum_of_each_row,
+            "all tokens of a row get the same position: sum counts the whole row, cumsum up to each cell.",
+        ),
+        Twin(
             answers.positions_if_padded_on_the_left,
             "you subtract the padding of the row, which is right while all of it is in front. Count the real tokens.",
         ),
@@ -170,23 +179,23 @@ WASTED_FRACTION = Exercise(
     tiny=Case((16, 20), "16 useful of 20"),
     cases=share_cases,
     twins=(
-        Twin(answers.waste_turned_round, "that is the useful share; the wasted one is what is left of 1."),
-        Twin(answers.waste_in_per_cent, "yours is in per cent. A fraction lies between 0 and 1."),
+        Twin(reading.waste_turned_round, "that is the useful share; the wasted one is what is left of 1."),
+        Twin(reading.waste_in_per_cent, "yours is in per cent. A fraction lies between 0 and 1."),
         Twin(
-            answers.waste_in_whole_numbers,
+            reading.waste_in_whole_numbers,
             "// drops everything after the point: use / for a fraction.",
         ),
         Twin(
-            answers.waste_of_nothing,
+            reading.waste_of_nothing,
             "nothing computed means total = 0: then nothing was wasted, and 0 / 0 is no number.",
         ),
-        Twin(answers.waste_per_useful, "you divide by the useful slots; the share is of all slots."),
-        Twin(answers.waste_counted, "that is how many slots are wasted; divide by all of them."),
-        Twin(answers.waste_rounded, "do not round: whoever prints it decides on the digits."),
-        Twin(answers.waste_of_nothing_as_one, "where nothing was computed nothing was wasted: 0, not 1."),
-        Twin(answers.waste_upside_down, "total / useful is upside down: a share is the part divided by the whole."),
+        Twin(reading.waste_per_useful, "you divide by the useful slots; the share is of all slots."),
+        Twin(reading.waste_counted, "that is how many slots are wasted; divide by all of them."),
+        Twin(reading.waste_rounded, "do not round: whoever prints it decides on the digits."),
+        Twin(reading.waste_of_nothing_as_one, "where nothing was computed nothing was wasted: 0, not 1."),
+        Twin(reading.waste_upside_down, "total / useful is upside down: a share is the part divided by the whole."),
     ),
-    right=(answers.waste_by_difference, answers.waste_guarded_first),
+    right=(reading.waste_by_difference, reading.waste_guarded_first),
     question="Of 20 slots 16 were useful. How many were not, and what share of the 20 is that?",
     steps=(
         "The useful share is useful divided by total.",
@@ -210,41 +219,45 @@ NEWEST_ROWS = Exercise(
     cases=newest_cases,
     twins=(
         Twin(
-            answers.newest_in_the_last_column,
+            reading.newest_in_the_last_column,
             "you read the last column. With padding on the right a padding stands there: find the last True.",
         ),
         Twin(
-            answers.newest_by_counting,
+            reading.newest_by_counting,
             "real tokens minus one is the right column only if the row begins with its first token.",
         ),
-        Twin(answers.newest_is_the_first, "you found the first True of each row; the newest token is the last."),
+        Twin(reading.newest_is_the_first, "you found the first True of each row; the newest token is the last."),
         Twin(
-            answers.newest_column_only,
+            reading.newest_column_only,
             "these are columns. The rows lie end to end: row i of the rectangle begins at i * width.",
         ),
         Twin(
-            answers.newest_of_empty_rows_too,
+            reading.newest_of_empty_rows_too,
             "a row without a real token has no newest one: it must be left out.",
         ),
         Twin(
-            answers.newest_of_a_neighbour,
+            reading.newest_from_behind,
+            "argmax of a row without any True is 0, and looks like an answer: leave such rows out.",
+        ),
+        Twin(
+            reading.newest_of_a_neighbour,
             "a row of nothing but padding gives place -1, and that is the neighbour's last token. Leave it out.",
         ),
         Twin(
-            answers.newest_by_index,
+            reading.newest_by_index,
             "a row of nothing but padding has no last True to be found: leave it out first.",
         ),
-        Twin(answers.newest_every_token, "you return every real token; wanted is the last one of each row."),
-        Twin(answers.newest_as_a_mask, "wanted are row numbers (int64), not True and False."),
+        Twin(reading.newest_every_token, "you return every real token; wanted is the last one of each row."),
+        Twin(reading.newest_as_a_mask, "wanted are row numbers (int64), not True and False."),
         Twin(
-            answers.newest_in_a_list, "the numbers are right, but the model takes them as a tensor: torch.tensor(...)."
+            reading.newest_in_a_list, "the numbers are right, but the model takes them as a tensor: torch.tensor(...)."
         ),
         Twin(
-            answers.newest_times_the_rows,
+            reading.newest_times_the_rows,
             "row i begins at i * width: width is the number of columns, real.shape[1].",
         ),
     ),
-    right=(answers.newest_by_cumsum, answers.newest_row_by_row),
+    right=(reading.newest_by_cumsum, reading.newest_row_by_row),
     question="The rows of a 4 by 3 rectangle lie end to end. Which number has the middle cell of the second row?",
     steps=(
         "Write each real token's column number into its cell, and -1 into the others: torch.where does that.",
