@@ -90,7 +90,7 @@ draw_passes(passes, words, title="Nothing is kept").show()
 
 # %% [markdown]
 # 6 + 7 + ... + 15 = 105. A row is one pass. Only the blue cells are new; the hatched ones had been computed before,
-# the word `I` nine times over.
+# those of the prompt nine times over.
 #
 # ## 3.2 What is new in a pass?
 #
@@ -126,10 +126,10 @@ draw_matrix(
 # **Of all the scores that anybody may look at, only the last row is new.** (The last column is new too, but hidden:
 # for the old tokens it is the future.)
 #
-# What does it take to compute this one row? The query of the newest token. The keys of all tokens, to compare it
-# with. The values of all tokens, to mix. So of what the old tokens made, two parts are needed again and one is not.
+# So compute this row and nothing else. What does it take? The newest token has just made its own query, key and value.
+# The old tokens made theirs in earlier passes, and something of that is needed again.
 #
-# **Before you run on.** Which of Q, K and V of the old tokens could you throw away?
+# **Before you run on.** Of Q, K and V of the *old* tokens one can be thrown away. Which?
 
 # %%
 predict("3.P2", None)  # "Q", "K" or "V"
@@ -159,8 +159,9 @@ for name, parts in {"Q": (poisoned(q), k, v), "K": (q, poisoned(k), v), "V": (q,
 measured("3.P2", ", ".join(needless))  # the newest row is the same without it
 
 # %% [markdown]
-# That is why it is called a KV cache and not a QKV cache. A query is asked once, in the pass of its own token. Its
-# row of attention is then done with, and nobody reads it again.
+# The new row compares one query, its own, with all keys, and mixes all values. That is why it is called a KV cache and
+# not a QKV cache: a query is asked once, in the pass of its own token. Its row of attention is then done with, and
+# nobody reads it again.
 #
 # (Is it? In the layer above, that row becomes the old token's next key and value. True, and those are kept as well:
 # every layer keeps its own. So the old tokens need not go through any layer at all.)
@@ -328,8 +329,8 @@ measured("3.P4", sum(count for _, count in reader.passes))
 draw_passes(reader.passes, words, title="Keys and values are kept").show()
 
 # %% [markdown]
-# 6 + 9 = 15: each token once, and the last one never. The triangle of hatched cells has become a diagonal. But count
-# the rows: there are still ten passes.
+# 6 + 9 = 15: each token once, and the last one never. The first row is the prefill, the diagonal under it is decoding:
+# one token a pass. But count the rows: there are still ten passes.
 #
 # Such a pass from the inside, on the seven tokens of the running example with D = 4. One query, one row of scores, one
 # row of weights. The mask has one row too, and it hides nothing. The key and the value in a frame are the only ones
@@ -355,7 +356,7 @@ draw_attention(
 # ### The bug museum: their tests were green
 #
 # A generator as found in the wild, with its test. The cache is made once, when the generator is. The test compares
-# its answer with the naive loop.
+# its answer with the naive loop. (`Reader()` without a model takes a tiny one with random weights.)
 
 
 # %%
@@ -554,20 +555,27 @@ def restarting(num_computed, num_new):
     return list(range(num_new))
 
 
-ids = tokenizer.encode("Hello! How are you?")
-right = generate_cached(Reader(model), ids, 16)
-with seams.swapped("3.5", restarting):
-    wrong = generate_cached(Reader(model), ids, 16)
-print("positions continue:", repr(tokenizer.decode(right)))
-print("positions restart: ", repr(tokenizer.decode(wrong)))
+def both_ways(text):
+    ids = tokenizer.encode(text)
+    with watch("3.5") as calls:
+        print("continue:", repr(tokenizer.decode(generate_cached(Reader(model), ids, 16))))
+    print("         ", [position for call in calls for position in call.result])
+    with seams.swapped("3.5", restarting), watch("3.5") as calls:
+        print("restart: ", repr(tokenizer.decode(generate_cached(Reader(model), ids, 16))))
+    print("         ", [position for call in calls for position in call.result])
+
+
+both_ways("Hello! How are you?")
+both_ways("I am sure this project")
 
 # %% [markdown]
-# **Fluent, grammatical, wrong.** The first word is even right: the prompt was read in one pass, where nothing
-# restarts. From then on every new token believes that it stands at the beginning of the text. A mask cannot repair
-# that. The mask says *whom* a token may look at; the position says *how far away* they are.
+# **Fluent, grammatical, wrong.** That is the first answer; in the second the thread gets lost word by word. Both begin
+# well, because the prompt is read in one pass, where nothing restarts. From then on every new token believes that it
+# stands at the beginning of the text. A mask cannot repair that. The mask says *whom* a token may look at; the position
+# says *how far away* they are.
 #
 # How far away, and not where. **Change one number:** add 100 to every position, in the prompt and after it. How many
-# of the 16 tokens change? And if only the new tokens move, 100 places away from the prompt?
+# of the 16 tokens of the first answer change? And if only the new tokens move, 100 places away from the prompt?
 
 # %%
 predict("3.P7", None)  # tokens of the 16 that change if all positions are 100 higher
@@ -575,11 +583,13 @@ predict("3.P7", None)  # tokens of the 16 that change if all positions are 100 h
 
 # %%
 def jumping(num_computed, num_new):
-    return list(range(num_computed + 100 * (num_computed > 0), num_computed + 100 * (num_computed > 0) + num_new))
+    first = num_computed + (100 if num_computed else 0)
+    return list(range(first, first + num_new))
 
 
-shifted = generate_cached(Reader(model, shift=100), ids, 16)
-measured("3.P7", sum(a != b for a, b in zip(right, shifted, strict=True)))
+ids = tokenizer.encode("Hello! How are you?")
+here, shifted = (generate_cached(Reader(model, shift=shift), ids, 16) for shift in (0, 100))
+measured("3.P7", sum(a != b for a, b in zip(here, shifted, strict=True)))
 with seams.swapped("3.5", jumping):
     print("a gap of 100:", repr(tokenizer.decode(generate_cached(Reader(model), ids, 16))))
 
@@ -624,7 +634,8 @@ def explore(read=6, write=10, keep=True):
         generate_cached(Reader(passes=passes), ids, write)
     else:
         naive.generate_naive(lambda text: Reader(passes=passes).read(text), ids, write)
-    draw_passes(passes, title=f"{read} tokens read, {write} written, {'with' if keep else 'without'} a cache").show()
+    how = "with" if keep else "without"
+    draw_passes(passes, title=f"{read} tokens read, {write} written, {how} a cache").show()
 
 
 explore(read=12, write=3, keep=False)
@@ -659,10 +670,11 @@ WAYS = {
     "K, V kept, square": lambda n: (n * make_q + make_kv, n * n * pair),
     "K, V kept, one row": lambda n: (make_q + make_kv, n * pair),
 }
+print("million operations           projections   scores and mix")
 for n in (100, 1000, 10000):
     for name, way in WAYS.items():
         made, met = (number / 1e6 for number in way(n))
-        print(f"n = {n:<7,}{name:<20}projections {made:>9,.1f}   scores and mix {met:>11,.1f}   million operations")
+        print(f"n = {n:<7,}{name:<18}{made:>11,.1f}{met:>17,.1f}")
 
 # %%
 lengths = [100, 300, 1000, 3000, 10000]
@@ -673,7 +685,7 @@ draw_lines(
     log_x=True,
     log_y=True,
     title="One row, not saved projections",
-    data="; ".join(f"{name}: {sum(way(10000)) / 1e9:.3f} at 10,000 tokens" for name, way in WAYS.items()),
+    data="at 10,000 tokens: " + "; ".join(f"{name} {sum(way(10000)) / 1e9:.3f}" for name, way in WAYS.items()),
 ).show()
 
 # %% [markdown]
@@ -696,7 +708,8 @@ grow_table("naive", "cached", ("positions restart", cached_without_positions))
 
 # %% [markdown]
 # Every token is computed once, so the useful share is 100 %, and it cannot get better than that. The steps are what
-# they were: one for each new token of one request. To bring *them* down is what the rest of the course is about.
+# they were: one for each new token of one request. To bring *them* down is what the rest of the course is about. (And
+# the wait before the first token is still in no column: the sixteenth request waits for fifteen answers.)
 #
 # And look at the last row. The wrong positions cost nothing and save nothing. Only the first column knows.
 #
