@@ -70,12 +70,14 @@ def serve(
     arrive: Mapping[str, int] | None = None,
     parts: Mapping[str, Callable[..., Any]] | None = None,
     params: Mapping[str, SamplingParams] | None = None,
+    budgets: Sequence[int] = (),
     **options: Any,
 ) -> Served:
     """Serve the workload by continuous batching.
 
     arrive: steps that are over when a request comes (default 0); an idle engine does not wait for it
-    parts: functions to run instead of the installed ones, by their ids   options: those of `Engine`
+    parts: functions to run instead of the installed ones, by their ids
+    budgets: of the steps in turn, over and over, instead of one for all   options: those of `Engine`
     Raises MismatchError if a step runs nobody although somebody waits.
     """
     clock, records, outputs = TokenClock(), list[StepRecord](), dict[str, RequestOutput]()
@@ -95,6 +97,8 @@ def serve(
                 plain = SamplingParams(max_tokens=length, ignore_eos=True)
                 engine.add_request(ids, own.get(coming[0], plain), request_id=coming.pop(0))
             step = engine.steps
+            if budgets:
+                engine.scheduler.max_num_batched_tokens = budgets[step % len(budgets)]
             for event in engine.step():
                 if event.output is not None:
                     outputs[event.request_id] = event.output
@@ -103,11 +107,15 @@ def serve(
     return Served(records, outputs)
 
 
-def audit(run: Served, rows: int, budget: int) -> None:
-    """Did every step keep the limits, feed everybody who runs, and leave nobody waiting for no reason?"""
+def audit(run: Served, rows: int, *budgets: int) -> None:
+    """Did every step keep the limits, feed everybody who runs, and leave nobody waiting for no reason?
+
+    budgets: one for all steps, or several in turn
+    """
     before: set[str] = set()
     for record in run.records:
         step, names = f"step {record.step}", {entry.request_id for entry in record.entries}
+        budget = budgets[record.step % len(budgets)]
         free = budget - record.token_slots
         if len(names) > rows:
             raise MismatchError(f"{step} runs {len(names)} requests; the limit is {rows}.")
@@ -118,7 +126,7 @@ def audit(run: Served, rows: int, budget: int) -> None:
         if not before <= names:
             raise MismatchError(f"in {step} {min(before - names)} is left out, though it is running.")
         if record.num_waiting and len(names) < rows and free:
-            raise MismatchError(f"in {step} somebody waits, though a place and {free} tokens are free.")
+            raise MismatchError(f"in {step} somebody waits, though a place is free and {free} of the budget left.")
         before = names - {name for name, _ in record.finished}
 
 
@@ -126,7 +134,8 @@ def audit(run: Served, rows: int, budget: int) -> None:
 
 SIX = workload([6, 3, 4, 12, 3, 5], [3, 9, 2, 5, 7, 3], rows=3, budget=8, title="six requests")
 ARRIVE = {"C": 1, "D": 2, "E": 6, "F": 6}
-LIMITS = ((3, 8), (2, 5), (4, 4), (6, 64))  # requests at a time, tokens a step
+LIMITS = ((3, 8), (2, 5), (4, 4), (6, 64), (3, 8, 3))  # requests at a time, and the tokens of a step, in turn
+SLICE = 4  # tokens of one prompt in a step, so that several are read side by side
 
 
 @cache
@@ -141,10 +150,12 @@ def alone() -> dict[str, Tokens]:
 
 def limits_kept() -> str:
     """The six requests under several limits: the same tokens as alone, and every step as it should be."""
-    for rows, budget in LIMITS:
-        run = serve(Workload(SIX.title, SIX.requests, rows, budget), arrive=ARRIVE)
-        audit(run, rows, budget)
-        expect_tokens(run.answers, f"with {rows} places and a budget of {budget}")
+    for rows, *budgets in LIMITS:
+        cut = SLICE if len(budgets) > 1 else 0
+        work = Workload(SIX.title, SIX.requests, rows, budgets[0])
+        run = serve(work, arrive=ARRIVE, budgets=budgets, long_prefill_token_threshold=cut)
+        audit(run, rows, *budgets)
+        expect_tokens(run.answers, f"with {rows} places and a budget of {' and '.join(map(str, budgets))}")
     return f"6 requests under {len(LIMITS)} limits, same tokens as alone"
 
 

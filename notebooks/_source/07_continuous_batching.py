@@ -1,4 +1,4 @@
-# ruff: noqa: F401, F821, F841, F811, ARG001 - names come from the set-up cell, skeletons are unfinished
+# ruff: noqa: F401, F821, F811, ARG001 - names come from the set-up cell, skeletons are unfinished
 
 # %% [markdown]
 # # 07 · Continuous batching
@@ -70,7 +70,7 @@ predict("7.P2", None)
 # %%
 continuous = records("continuous", four)
 measured("7.P2", len(continuous))
-draw_timeline(continuous, title="Continuous batching")
+draw_timeline({"static": static, "continuous": continuous}, title="The same four requests")
 
 # %% [markdown]
 # Ten steps have become six: as many as the longest answer alone. This is **continuous batching**. Its inventors called
@@ -155,8 +155,8 @@ predict("7.P4", None)
 # %% check 7.2
 
 # %% [markdown]
-# Now ask the engine. It gets the course's three requests and D, who comes when the three are decoding. `watch` keeps
-# what went into your function and what came out.
+# Now ask the engine. `serve` lets requests arrive when they like. Here come the course's three, and D when they are
+# decoding. `watch` keeps what went into your function and what came out.
 
 # %%
 from minicb.course.inside import watch
@@ -167,7 +167,7 @@ with_d = Workload("", {name: (ids, 9) for name, ids in prompts.items()}, rows=4,
 with watch("7.2") as calls:
     run = serve(with_d, arrive={"D": 3})
 
-print("step  the running ones need     they get       and D, the newcomer")
+print("step  the running ones need     they get       newcomers")
 for call, step in zip(calls[:8], run.records, strict=False):
     new = {entry.request_id: entry.num_new for entry in step.entries}
     joined = list(new.values())[len(call.result) :]
@@ -177,12 +177,28 @@ measured("7.P3", pieces[0])
 measured("7.P4", len(pieces))
 
 # %% [markdown]
-# D reads 5 tokens in each of four steps, and A, B and C get a token each in every one of them. Here is the whole run:
+# Steps 3 to 6: D reads 5 tokens in each, and A, B and C get a token each in every one of them. Here is the whole run:
 
 # %%
 draw_timeline(run.records, order="ABCD", title="A long prompt among three that decode")
 
 # %% [markdown]
+# **Was a token ever held back?** No. Look at the table again: whoever wants more than one token joined last and stands
+# last, so nobody is behind it. Why write it, then? Because it is a promise for *any* list. Turn the budget down while
+# the engine runs, from 8 to 3 in every other step, and let several prompts be read side by side, 4 tokens of each at
+# most. Now one that wants 4 stands in the middle:
+
+# %%
+with watch("7.2") as calls:
+    serve(
+        workload(reads=[3, 14, 3], writes=[6, 3, 6], rows=3, budget=8), budgets=[8, 3], long_prefill_token_threshold=4
+    )
+for call in calls[1:5]:
+    print(f"they need {call.args[0]}, budget {call.args[1]}: they get {call.result}")
+
+# %% [markdown]
+# With a budget of 3 the greedy way would have given `[1, 2, 0]`, and the last stream would have stood still.
+#
 # ### What such a step looks like inside
 #
 # This is the picture that the whole course was heading for. We stop the engine at the step in which D joins, and look
@@ -204,12 +220,13 @@ def add(engine, name, ids, length):
     engine.add_request(ids, SamplingParams(max_tokens=length, ignore_eos=True), request_id=name)
 
 
-engine = new_engine(max_num_seqs=4, max_num_batched_tokens=8)
-for name, (ids, length) in THREE.requests.items():
-    add(engine, name, ids, length)
+steps = []
+engine = new_engine(max_num_seqs=4, max_num_batched_tokens=8, on_step=steps.append)
+for name, length in {"A": 9, "B": 16, "C": 16}.items():
+    add(engine, name, prompts[name], length)
 for _ in range(3):
     engine.step()
-add(engine, "D", prompt(3, 20), 3)
+add(engine, "D", prompts["D"], 9)
 
 plan = engine.scheduler.schedule(0.0)
 for chunk in plan:
@@ -317,37 +334,38 @@ print(inspect.getsource(Engine.step))
 # ### Where do all their keys live?
 #
 # One cache holds everybody's keys and values. This engine gives each request one **page** of it, as long as the
-# longest request may be. Here it is after that step:
+# longest request may be. Here it is after that step. The full cells were written in it:
 
 
 # %%
-def show_cache(engine, title):
-    size = engine.pool.page_size
-    rows = [(None, 0, 0)] * (engine.pool.num_pages + 1)  # page 0 is the dummy, nobody's
-    for running in engine.scheduler.running:
-        rows[engine.pool.pages(running.request_id)[0]] = (running.request_id, running.num_computed_tokens, 0)
-    used = sum(count for _, count, _ in rows)
-    data = f"{engine.pool.num_pages} pages of {size}: {used} of {engine.pool.num_pages * size} places hold a key"
-    draw_cache(rows, size, dummy=0, unit="page", title=title, data=data).show()
+def show_cache(engine, step, title):
+    """The pages after a step, with what the step wrote. Page 0 is the dummy, nobody's."""
+    size, count = engine.pool.page_size, engine.pool.num_pages
+    wrote = {entry.request_id: (entry.num_computed, entry.num_new) for entry in step.entries}
+    pages = [(None, 0, 0)] * (count + 1)
+    for name, own in engine.pool.owners().items():
+        pages[own[0]] = (name, *wrote[name])
+    data = f"{count} pages of {size} tokens: {step.cache_tokens} of {step.cache_capacity} in use"
+    draw_cache(pages, size, dummy=0, unit="page", title=title, data=data).show()
 
 
-show_cache(engine, "Four requests, four pages")
+show_cache(engine, steps[-1], "Four requests, four pages")
 
 # %% [markdown]
-# E comes, and no page is free. Two steps later A has written its last token:
+# E comes, and has to wait: four run already. When A has written its last token, E is there in the very next step:
 
 # %%
 add(engine, "E", prompt(4, 6), 3)
-while any(running.request_id == "A" for running in engine.scheduler.running):
+while "E" not in engine.pool.owners():
     engine.step()
-engine.step()
-show_cache(engine, "E has A's page")
+print("ended in the step before:", [name for name, _ in steps[-2].finished])
+show_cache(engine, steps[-1], "E has the page that was A's")
 
 # %% [markdown]
 # Nothing was moved, and nobody's keys were computed again. E simply writes over what A left behind. That is safe only
-# because E's `kv_len` says how many of the page's keys are E's: attention never looks at the rest.
+# because E's `kv_len` (chapter 06) says how many of the page's keys are E's: attention never looks at the rest.
 #
-# Look at the white places, too. They are reserved, and most of them will never be used. Cutting the cache into small
+# Look at the white cells, too. They are reserved, and most of them will never be used. Cutting the cache into small
 # pages that are handed out as needed is the idea of *PagedAttention*.
 #
 # ### Two budgets
@@ -529,7 +547,7 @@ grow_table("naive", "cached", "chunked", "padded", "padded, dynamic", "ragged", 
 # - *Tokens computed*: 2,181, then 309 as soon as there is a cache. Padding brings back twice as much. This column is
 #   the price of *computing*.
 # - *Useful share*: 100 % wherever no one pads and no one forgets.
-# - *Longest gap*: 104 for the dynamic rows, 16 for the continuous engine. It is not a coincidence that 16 is its budget.
+# - *Longest gap*: 104 for the dynamic rows, 16 for the continuous engine. That 16 is its budget is no coincidence.
 #
 # No row wins every column. Continuous batching is the only one that is good in *all* of them.
 #
@@ -554,12 +572,13 @@ for budget, steps in swept.items():
     print(f"budget {budget:>3}:  {len(steps)} steps, longest gap {longest_gap(steps)} tokens")
 measured("7.P6", longest_gap(swept[4]))
 gaps = [longest_gap(steps) for steps in swept.values()]
+dynamic = longest_gap(records("padded, dynamic", SIXTEEN))
 draw_lines(
-    {"continuous": (budgets, gaps)},
+    {"continuous": (budgets, gaps), "dynamic rows": (budgets, [dynamic] * len(budgets))},
     x_label="budget, tokens a step",
-    y_label="longest gap between two tokens of one answer, in tokens computed",
+    y_label="longest gap, in tokens computed",
     log_x=True,
-    limit=(longest_gap(records("padded, dynamic", SIXTEEN)), "dynamic rows: 104"),
+    data=f"continuous: {gaps[0]} to {gaps[-1]}; dynamic rows, which have no budget: {dynamic}",
     title="The budget bounds everybody's waiting",
 )
 
@@ -709,20 +728,24 @@ draw_timeline(
 # mean:
 
 # %%
+ORDERS = {
+    "in order of arrival": "fcfs",
+    "shortest first": "shortest_prefill_first",
+    "highest response ratio next": "hrrn",
+}
 for shorts in (9, 18):
     work, arrive = crowd(shorts)
-    for name in ("fcfs", "shortest_prefill_first", "hrrn"):
+    print(f"{shorts} short ones{'stretch: worst  mean':>50}")
+    for title, name in ORDERS.items():
         outputs = serve(work, arrive=arrive, policy=name).outputs
         waits = {who: out.metrics.queue_s for who, out in outputs.items()}
-        stretch = [(waits[who] + len(out.prompt_token_ids)) / len(out.prompt_token_ids) for who, out in outputs.items()]
+        sizes = {who: len(out.prompt_token_ids) for who, out in outputs.items()}
+        stretch = [(waits[who] + sizes[who]) / sizes[who] for who in outputs]
         mean = sum(stretch) / len(stretch)
-        print(
-            f"{shorts:>2} short ones, {name:<24}B waits {waits['B']:>3}, stretch: worst {max(stretch):.1f}, mean {mean:.1f}"
-        )
-    print()
+        print(f"   {title:<28}B waits for {waits['B']:>3} {max(stretch):>16.1f}{mean:>6.1f}")
 
 # %% [markdown]
-# Under HRRN B waits for 25 tokens, however many come after it. Under *shortest first* its wait doubles with the crowd.
+# Under HRRN B waits for 26 tokens, however many come after it. Under *shortest first* its wait grows with the crowd.
 # And look at the worst stretch: somebody is always behind B when it runs. An order moves waiting from one to another;
 # it makes no token cheaper. Chapter 09 is about that: tail latency, fairness between users, and what each order
 # guarantees.
@@ -744,9 +767,12 @@ PROMPTS = {
 LENGTHS = {"A": 3, "B": 9, "C": 8, "D": 5}
 shown = live(PROMPTS, places=3, budget=8, max_tokens=LENGTHS)
 
+# %%
+receipt()
+
 # %% [markdown]
-# Read it like the timeline. In step 0 `A` reads its whole prompt and says ` Paris`, and `B` gets what is left of the
-# budget. `A` ends in step 2, and `D` is there in step 3. Nobody's words stop while `D` reads.
+# Read the steps like the timeline. In step 0 `A` reads its whole prompt and says ` Paris`, and `B` gets what is left of
+# the budget. `A` ends in step 2, and `D` is there in step 3. Nobody's words stop while `D` reads.
 #
 # Does anybody say something else because of the company? Each prompt alone:
 
@@ -756,10 +782,7 @@ for name, words in PROMPTS.items():
     apart |= live({name: words}, max_tokens=LENGTHS, quiet=True).ids
 print("same tokens as alone:", apart == shown.ids)
 for name, words in shown.texts.items():
-    print(f"{name}  {PROMPTS[name]}{words!r}")
-
-# %%
-receipt()
+    print(f"{name}  {PROMPTS[name]!r} -> {words!r}")
 
 # %% [markdown]
 # ### Now break it on purpose
@@ -781,7 +804,7 @@ def run_plan(plan, pool, model, cache, attention):
 with run_anyway("7.4"):
     broken = live(PROMPTS, places=3, budget=64, max_tokens=LENGTHS, quiet=True)
 for name, words in broken.texts.items():
-    print(f"{name}  {PROMPTS[name]}{words!r}")
+    print(f"{name}  {PROMPTS[name]!r} -> {words!r}")
 
 # %% [markdown]
 # **Find the word that was said twice before you unfold.** Why only there, and why does the answer look healthy after
@@ -836,6 +859,15 @@ playground()
 # *Equal lengths, all at once*: nothing to gain, all three plan the same steps. *One request alone*: with a budget
 # smaller than its prompt continuous batching takes *more* steps, as it cuts a prompt for the sake of neighbours that
 # are not there.
+
+# %% [markdown]
+# And step by step: the three schedules of the six requests, forward and back. The same page opens in any browser; its
+# name stands in the last line.
+
+# %%
+from minicb.course.player import show_player
+
+show_player(runs, title="Three schedules, step by step")
 
 # %% [markdown]
 # ## The evidence, in five lines
