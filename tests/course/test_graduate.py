@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 from learner import hand_in, out, right
 
 import minicb.course as course
 from minicb import seams
-from minicb.course import graduate as graduation
 from minicb.course.answer import packaged_model
 from minicb.course.graduate import NEW_TOKENS, PROMPTS, packaged_peer, parts_on_the_way, serve
 from minicb.seams import SEAMS
 
+graduation = importlib.import_module("minicb.course.graduate")  # in the package the name is the verb's
 OFF_THE_WAY = {"3.1", "5.1", "5.2", "5.3", "5.4", "7.5"}  # what came before the engine, and a policy to choose
 
 
@@ -48,14 +50,11 @@ def test_what_is_missing_is_named_with_its_notebook(capsys: pytest.CaptureFixtur
     assert "    notebooks/02  2.2 chunk_mask\n    notebooks/06  6.1 concatenate (copied)\n" in said
 
 
-@pytest.mark.usefixtures("no_real_model")
-def test_a_part_that_is_off_the_way_may_be_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_is_off_the_way_may_be_missing() -> None:
     everything_is_mine()
     for id in OFF_THE_WAY:
         seams.uninstall(id)
-    with pytest.raises(AssertionError, match="the real model was served"):
-        course.graduate()
-    assert "All 28 parts on the way are yours." in out(capsys)
+    assert {line.owner for line in parts_on_the_way()} == {"yours"}
 
 
 def test_whoever_has_all_parts_graduates(capsys: pytest.CaptureFixture[str]) -> None:
