@@ -347,9 +347,10 @@ draw_lines(
 )
 
 # %% [markdown]
-# Lower: 3,072. A small model has small products, so attention catches up early. With the white half of the square
-# left out (small chunks, or a kernel that skips it) both numbers double. At 1,000 tokens attention is 4 % of a 7B
-# model's work. **Whoever tells you that chunks are there to save operations has not counted.**
+# Lower: 3,072. The weights grow with the *square* of a model's width, the scores only with the width, so in a narrow
+# model attention catches up early. With the white half of the square left out (small chunks, or a kernel that skips
+# it) both numbers double. At 1,000 tokens attention is 4 % of a 7B model's work. **Whoever tells you that chunks are
+# there to save operations has not counted.**
 #
 # What are they for, then? For the peak. If the scores lie in memory, one layer of the 7B model with a prompt of 32,768
 # tokens needs, in 2 bytes a number and 32 heads:
