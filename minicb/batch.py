@@ -98,7 +98,7 @@ def concatenate(chunks: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
 def rows_to_sample(q_start: Sequence[int], samples: Sequence[bool]) -> list[int]:
     """The rows whose logits are read: the last one of each chunk that reaches its request's end.
 
-    q_start: [N+1] where each chunk begins   samples: [N] does the chunk end with its request's last token?
+    q_start: [N+1] where each chunk begins   samples: [N] does it end with its request's last token?
     """
     return [end - 1 for end, wanted in zip(q_start[1:], samples, strict=True) if wanted]
 

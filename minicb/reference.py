@@ -60,10 +60,11 @@ class ReferenceAttention:
 def attend_ragged(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, k_cache: Tensor, v_cache: Tensor, spans: Sequence[Span]
 ) -> Tensor:
-    """Attention of a whole step in one layer, request by request: nothing between two requests is ever computed.
+    """Attention of a whole step in one layer, request by request: nothing between two is ever computed.
 
-    q: [T, H, D]   k, v: [T, Hkv, D]   mask: bool [T, S]   k_cache, v_cache: [num_slots, Hkv, D], changed in place
-    spans: each request's `rows` of the T, `columns` of the S, and its cache `slots`
+    q: [T, H, D]   k, v: [T, Hkv, D], of the new tokens of all   mask: bool [T, S], the whole step's
+    k_cache, v_cache: [num_slots, Hkv, D], changed in place
+    spans: for each request its `rows` of the T, `columns` of the S, and its `slots` of the cache
     returns: [T, H, D]
     """
     out = torch.empty_like(q)
@@ -87,9 +88,9 @@ def mask_of_chunk(num_computed: int, num_new: int) -> Tensor:
 
 @seam("6.2")
 def ragged_mask(new: Sequence[int], context: Sequence[int]) -> Tensor:
-    """Who may look at whom in one ragged row of several requests, their keys end to end in the same order.
+    """Who may look at whom in one ragged row; the keys of its requests lie end to end in the same order.
 
-    new: new tokens of each request   context: keys of each after this step, its new ones included
+    new: new tokens of each request   context: keys of each after this step, the new ones included
     returns: bool [T, S]; T = sum(new), S = sum(context)
     """
     q_pos, q_seq, k_pos, k_seq = (list[int]() for _ in range(4))

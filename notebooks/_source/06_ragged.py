@@ -165,15 +165,15 @@ count, total = 2, 5
 print("its queries stand at", list(range(total - count, total)), "and belong to", [7] * count)
 
 # %% [markdown] heading 6.2
-# Now for all requests. One of the four lists is there; add the other three, then hand them to `visible`, queries
-# first. `list += range(...)` adds the numbers of a range.
+# Now for all requests, one after another. `q_seq` is there; fill in what the other three lists get. `+=` adds the
+# numbers of a range or of a list to their end. The last line makes tensors of the four and asks the rule.
 
 
 # %% exercise 6.2
 def ragged_mask(new, context):
-    """Who may look at whom in one ragged row of several requests, their keys end to end in the same order.
+    """Who may look at whom in one ragged row; the keys of its requests lie end to end in the same order.
 
-    new: new tokens of each request   context: keys of each after this step, its new ones included
+    new: new tokens of each request   context: keys of each after this step, the new ones included
     returns: bool [T, S]; T = sum(new), S = sum(context)
     """
     q_pos, q_seq, k_pos, k_seq = [], [], [], []
@@ -253,7 +253,7 @@ print("ends:", q_start[1:], "  last rows:", [end - 1 for end in q_start[1:]])
 def rows_to_sample(q_start, samples):
     """The rows whose logits are read: the last one of each chunk that reaches its request's end.
 
-    q_start: [N+1] where each chunk begins   samples: [N] does the chunk end with its request's last token?
+    q_start: [N+1] where each chunk begins   samples: [N] does it end with its request's last token?
     """
     ends = q_start[1:]
     return ...

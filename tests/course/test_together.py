@@ -173,7 +173,5 @@ def test_areas_are_drawn_to_scale_and_fit_on_the_sheet(step: tuple[list[int], li
 def test_costs_tell_the_useful_share_of_every_way() -> None:
     picture = draw_costs(costs({"three prompts": ([3, 9, 4], [3, 9, 4]), "equal": ([5, 5], [5, 5])}))
     assert words_outside(picture) == []
-    assert (
-        picture.data == "useful share of the score cells: three prompts: 25.1, 23.8, 57.5 %; equal: 60.0, 30.0, 60.0 %"
-    )
+    assert picture.data == "useful score cells in %: three prompts: 25.1, 23.8, 57.5; equal: 60.0, 30.0, 60.0"
     assert set(costs({"x": ([1], [1])})["x"]["token slots"]) == set(WAYS)

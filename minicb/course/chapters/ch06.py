@@ -47,6 +47,7 @@ CONCATENATE = Exercise(
             answers.row_with_ends_for_starts,
             "your starts are the ends: the first chunk begins at 0. Note the place before you lay the chunk down.",
         ),
+        Twin(answers.row_behind_its_starts, "the order is the other way round: first the row, then the starts."),
         Twin(
             answers.row_with_lengths_for_starts,
             "these are the lengths. A chunk begins where all the chunks before it end: a running sum, from 0.",

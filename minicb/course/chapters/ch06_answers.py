@@ -30,6 +30,14 @@ def row_with_ends_for_starts(chunks):
     return items, starts
 
 
+def row_behind_its_starts(chunks):
+    items, starts = [], [0]
+    for chunk in chunks:
+        items.extend(chunk)
+        starts.append(len(items))
+    return starts, items
+
+
 def row_with_lengths_for_starts(chunks):
     return [item for chunk in chunks for item in chunk], [len(chunk) for chunk in chunks]
 

@@ -104,7 +104,7 @@ RAGGED_MASK = Exercise(
         ),
         Twin(
             masks.ragged_behind_the_context,
-            "your queries stand behind all their keys and see the future. context counts the new tokens already.",
+            "your queries see the future of their own chunk. Only the newest stands at total - 1, the others before it.",
         ),
         Twin(
             masks.ragged_one_too_far,
@@ -113,6 +113,10 @@ RAGGED_MASK = Exercise(
         Twin(
             masks.ragged_all_at_the_first,
             "all new tokens of a chunk stand at the place of its first. They stand one behind another.",
+        ),
+        Twin(
+            masks.ragged_from_the_count,
+            "range(count, total) leaves out the first `count` of all; the queries are the last `count`.",
         ),
         Twin(
             masks.ragged_with_keys_in_every_request,
@@ -125,6 +129,10 @@ RAGGED_MASK = Exercise(
         Twin(
             masks.ragged_with_new_keys_only,
             "the cached keys have no columns: a request has as many keys as `context` says.",
+        ),
+        Twin(
+            masks.ragged_with_as_many_keys_as_queries,
+            "your keys are as many as the queries, counted from 0. All that are kept can be seen: `total` of them.",
         ),
         Twin(
             masks.ragged_with_a_row_for_each_key,

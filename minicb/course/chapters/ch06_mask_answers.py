@@ -86,6 +86,18 @@ def ragged_all_at_the_first(new, context):
     return visible(*map(torch.tensor, (q_pos, q_seq, k_pos, k_seq)))
 
 
+def ragged_from_the_count(new, context):
+    from minicb.masks import visible
+
+    q_pos, q_seq, k_pos, k_seq = [], [], [], []
+    for i, (count, total) in enumerate(zip(new, context)):
+        q_pos += range(count, total)
+        q_seq += [i] * count
+        k_pos += range(total)
+        k_seq += [i] * total
+    return visible(*map(torch.tensor, (q_pos, q_seq, k_pos, k_seq)))
+
+
 def ragged_with_keys_in_every_request(new, context):
     from minicb.masks import visible
 
@@ -118,6 +130,18 @@ def ragged_with_new_keys_only(new, context):
         q_pos += range(total - count, total)
         q_seq += [i] * count
         k_pos += range(total - count, total)
+        k_seq += [i] * count
+    return visible(*map(torch.tensor, (q_pos, q_seq, k_pos, k_seq)))
+
+
+def ragged_with_as_many_keys_as_queries(new, context):
+    from minicb.masks import visible
+
+    q_pos, q_seq, k_pos, k_seq = [], [], [], []
+    for i, (count, total) in enumerate(zip(new, context)):
+        q_pos += range(total - count, total)
+        q_seq += [i] * count
+        k_pos += range(count)
         k_seq += [i] * count
     return visible(*map(torch.tensor, (q_pos, q_seq, k_pos, k_seq)))
 

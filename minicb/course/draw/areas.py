@@ -52,7 +52,7 @@ def draw_areas(
         left = MARGIN + text_width(way.name, TEXT_PT, bold=True) + 8
         canvas.text(left, y + 6, words[way.name].split(": ", 1)[1], SMALL_PT, color=theme.muted)
         y = _blocks(canvas, way.blocks, MARGIN, y + 40, cell, order) + 16
-    y = canvas.key(MARGIN, y - 2, [("needed", Style(theme.slate)), ("computed for nothing", Style(hatch=True))])
+    y = canvas.key(MARGIN, y - 2, [("useful", Style(theme.slate)), ("computed for nothing", Style(hatch=True))])
     return canvas.picture(y, data, f"{title}, to scale, in blocks; {data}.")
 
 
@@ -144,5 +144,5 @@ def _shares(workloads: Mapping[str, Mapping[str, Mapping[str, Counted]]], measur
     parts = []
     for name, rows in workloads.items():
         shares = [f"{100 * useful / computed:.1f}" for computed, useful in rows[measure].values()]
-        parts.append(f"{name}: {', '.join(shares)} %")
-    return f"useful share of the {measure.split(',')[0]}: " + "; ".join(parts)
+        parts.append(f"{name}: {', '.join(shares)}")
+    return f"useful {measure.split(',')[0]} in %: " + "; ".join(parts)
