@@ -89,7 +89,7 @@ draw_lines(
 #
 # For short texts the last column of the table decides. A processor can do a certain number of operations in the time
 # that it takes to fetch a byte. As long as the step asks for fewer, it waits for memory, and another request in the
-# step costs next to nothing. This is the **roofline**: speed is bounded by memory on the left and by arithmetic on
+# step costs little. This is the **roofline**: speed is bounded by memory on the left and by arithmetic on
 # the right.
 #
 # Now your own machine. The cell measures both limits (read a large tensor; multiply two matrices), and then decoding
@@ -602,8 +602,8 @@ grow_table("naive", "cached", "chunked", "padded", "padded, dynamic")
 # the dynamic rows is 104: somebody waited for his next token while a rectangle of 4 times 26 was computed for a
 # newcomer.
 #
-# Which waste hurts? Think of the roofline. A hatched slot in a decoding column is nearly free *in time*: memory is
-# the limit, and the weights are on their way anyway. What is lost is the seat, in which a waiting request could sit.
+# Which waste hurts? Think of the roofline. A hatched slot in a decoding column costs little *time*: memory is the
+# limit, and the weights are on their way anyway. What is lost is the seat, in which a waiting request could sit.
 # The 693 paddings of a rectangle are another matter: 800 rows are far to the right of the ridge, where every row is
 # paid for in arithmetic.
 #
@@ -742,7 +742,7 @@ padded(TEXTS, attention=ExhibitTwo())
 # - **Where it loses:** uneven answers in a static group (135 of 200 slots), a long prompt among rows that decode (693
 #   of 800), and whoever waits for that rectangle.
 # - **How it could mislead:** the same prompt eight times over is the favourite benchmark of padded engines, and wastes
-#   nothing. And slots are not seconds: left of the ridge a wasted one is nearly free.
+#   nothing. And slots are not seconds: left of the ridge a wasted one costs little.
 # - **The command:** `slots([1, 1, 1, 1], [5, 5, 5, 50])` above for any sizes; `grow_table(...)` for the table; the
 #   timed cell in 5.1 for your machine.
 #

@@ -16,7 +16,8 @@ from minicb.course.spec import Case, Chapter, Dice, Exercise, Twin
 def rows_cases(dice: Dice) -> Iterator[Case]:
     """Rows as a step has them: some whole prompts, some single tokens, some rows with nothing to do."""
     for extra in dice.lengths(high=4):
-        lengths = [dice.number(1, 6)] + [dice.number(0, 6) for _ in range(extra)]
+        lengths = [dice.number(0, 6) for _ in range(extra)]
+        lengths.insert(dice.number(0, extra), dice.number(1, 6))  # somebody has a token, not always the first
         yield Case(([dice.whole(0, 9, n).tolist() for n in lengths], dice.number(0, 9)), f"rows of {lengths} tokens")
 
 
@@ -57,7 +58,7 @@ LEFT_PAD = Exercise(
     kind="F",
     minutes=8,
     importance="the rectangle that padded engines feed",
-    tiny=Case(([[3, 1, 4], [1, 5, 9, 2, 6], [7]], 0), "rows of 3, 5 and 1 tokens, padding id 0"),
+    tiny=Case(([[3, 1, 4], [1, 5, 9, 2, 6], [], [7]], 0), "rows of 3, 5, 0 and 1 tokens, padding id 0"),
     cases=rows_cases,
     twins=(
         Twin(
@@ -93,6 +94,10 @@ LEFT_PAD = Exercise(
         Twin(
             answers.pad_writing_from_the_end,
             "[-n:] with n = 0 means the whole row. Count from the front: [width - n:].",
+        ),
+        Twin(
+            answers.pad_by_pad_sequence,
+            "torch.tensor([]) is a tensor of floats, and an empty row makes one. Give torch.tensor a dtype.",
         ),
         Twin(
             answers.pad_to_the_first_row,

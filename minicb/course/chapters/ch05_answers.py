@@ -110,6 +110,13 @@ def pad_to_the_first_row(rows, pad_id):
     return ids, real
 
 
+def pad_by_pad_sequence(rows, pad_id):
+    pad, tensors = torch.nn.utils.rnn.pad_sequence, [torch.tensor(row) for row in rows]
+    ids = pad(tensors, batch_first=True, padding_value=pad_id, padding_side="left")
+    ones = [torch.ones(len(row), dtype=torch.bool) for row in rows]
+    return ids, pad(ones, batch_first=True, padding_value=False, padding_side="left")
+
+
 def pad_into_a_full_tensor(rows, pad_id):
     width = max(len(row) for row in rows)
     ids = torch.full((len(rows), width), pad_id, dtype=torch.int64)
