@@ -9,14 +9,14 @@ budget reads the prompt in few steps (its first token comes soon), and each of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from minicb.engine import Engine
 from minicb.metrics import choose_budget
 from minicb.model import Model
-from minicb.outputs import Event, RequestMetrics
+from minicb.outputs import Event, RequestOutput
 from minicb.sampling import SamplingParams
 
 STREAM_PROMPT = 4  # tokens: too short to matter
@@ -55,28 +55,26 @@ def try_budget(model: Model, budget: int, streams: int, prompt_tokens: int, opti
         model, max_num_batched_tokens=budget, max_num_seqs=streams + 1, max_model_len=max(room, 2), **options
     )
     names = [engine.add_request(some_ids(model, STREAM_PROMPT, i), written) for i in range(streams)]
-    begun: set[str] = set()
-    while len(begun) < streams:
-        begun |= {event.request_id for event in engine.step()}
+    events: list[Event] = []
+    while len({event.request_id for event in events}) < streams:
+        events += engine.step()
     before = engine.steps
     engine.add_request(
         some_ids(model, prompt_tokens, streams), SamplingParams(max_tokens=1, ignore_eos=True), request_id="long"
     )
-    events = list(run_to_the_end_of(engine, "long"))
+    while "long" in engine.requests:
+        events += engine.step()
     taken = engine.steps - before
     events += [event for name in names if (event := engine.abort_request(name))]
-    metrics = {event.request_id: event.output.metrics for event in events if event.output}
-    return Try(budget, ttft_of(metrics["long"]), max(gap for name in names for gap in metrics[name].itl_s), taken)
+    metrics = {event.request_id: must_be_whole(event.output).metrics for event in events if event.output}
+    return Try(budget, metrics["long"].ttft_s or 0.0, max(gap for name in names for gap in metrics[name].itl_s), taken)
 
 
-def run_to_the_end_of(engine: Engine, request_id: str) -> Iterator[Event]:
-    while request_id in engine.requests:
-        yield from engine.step()
-
-
-def ttft_of(metrics: RequestMetrics) -> float:
-    assert metrics.ttft_s is not None, "a finished request has a first token"
-    return metrics.ttft_s
+def must_be_whole(output: RequestOutput) -> RequestOutput:
+    """An answer that ended with an error has no latency that means anything."""
+    if output.error:
+        raise RuntimeError(f"request {output.request_id} ended with {output.error}")
+    return output
 
 
 def some_ids(model: Model, count: int, seed: int) -> list[int]:

@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", type=Path, metavar="CSV", help="a trace in the Azure format")
     parser.add_argument("--requests", type=int, metavar="N", help="only so many requests")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="real: the process's own seconds, for a machine that is busy otherwise"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="also draw, as FOLDER/NAME-*.svg and .png")
 
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         if (value := getattr(args, option)) is not None and value < 1:
             raise ValueError(f"--{option} must be at least 1, not {value}")
     receipts = {name: load_receipt(name) for name in names}  # before the work: a wrong name is said at once
-    options = Options(args.trace, args.workers, args.requests)
+    options = Options(args.trace, args.workers, args.requests, args.cpu_time)
     results = {}
     for name, receipt in receipts.items():
         print(f"{name}: {NAMES[name]}", flush=True)

@@ -36,11 +36,13 @@ NAMES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """trace: a CSV in the Azure format, or None for its imitation   workers: processes   requests: only so many"""
+    """trace: a CSV in the Azure format, or None for its imitation   workers: processes   requests: only so many
+    cpu_time: of `real`: count the process's own seconds, so that what else the machine does is left out"""
 
     trace: Path | None = None
     workers: int = 1
     requests: int | None = None
+    cpu_time: bool = False
     say: Callable[[str], None] = field(default=print)
 
 
