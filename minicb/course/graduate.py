@@ -8,7 +8,7 @@ of them not the learner's, it is named with its notebook, and nothing else happe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +16,7 @@ from typing import Any
 
 import minicb.padding  # noqa: F401 - off the way, but its parts are counted too
 from minicb import seams
-from minicb.bench.budget import recommend
+from minicb.bench.budget import must_be_whole, recommend
 from minicb.checkpoint import find_checkpoint
 from minicb.course import tiny
 from minicb.course.answer import packaged_model
@@ -122,9 +122,9 @@ def serve(model: Model, prompts: Sequence[Sequence[int]]) -> tuple[list[list[int
         on_step=records.append,
     )  # fmt: skip
     note(calls)
-    alone = list(run(engine, prompts[:1]))
+    alone = run(engine, prompts[:1])
     note(calls)
-    together = list(run(engine, prompts))
+    together = run(engine, prompts)
     note(calls)
     assert alone == together[:1], "the first prompt got other tokens beside the others than alone"
     lines = [ReceiptLine(id, name, owner, count) for (id, name, owner), count in calls.items()]
@@ -137,14 +137,15 @@ def note(calls: Counter[tuple[str, str, Any]]) -> None:
         calls[line.id, line.name, line.owner] += line.calls
 
 
-def run(engine: Engine, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+def run(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     """The ids of each answer."""
     params = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
     names = [engine.add_request(ids, params) for ids in prompts]
-    outputs: dict[str, list[int]] = {}
+    answers: dict[str, list[int]] = {}
     while engine.has_unfinished_requests:
-        outputs |= {event.request_id: list(event.output.token_ids) for event in engine.step() if event.output}
-    return (outputs[name] for name in names)
+        ended = [must_be_whole(event.output) for event in engine.step() if event.output]
+        answers |= {output.request_id: list(output.token_ids) for output in ended}
+    return [answers[name] for name in names]
 
 
 def shortened(text: str, width: int = 40) -> str:
