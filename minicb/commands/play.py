@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     saved = player.save(args.out or named(args.traces[0])[1].with_suffix(".html"))
     print(player.line)
     print(f"saved {saved}")
-    if not args.no_open:
-        webbrowser.open(saved.resolve().as_uri())
+    if not args.no_open and not webbrowser.open(saved.resolve().as_uri()):
+        print("no browser was found here: open the file in one")
     return 0
 
 

@@ -131,8 +131,10 @@ def test_a_step_is_told_in_one_counting_sentence() -> None:
         "Computes 1 token, reuses 1 from the cache, wastes 0. D ends here.",
     ]
     total = make_player(BY_HAND).data["modes"][0]["total"]
-    assert {name: total[name] for name in ("steps", "slots", "padding", "held", "stalled", "again")} == {
-        "steps": 4, "slots": 12, "padding": 3, "held": 1, "stalled": 1, "again": 0,
+    assert total == {
+        "steps": 4, "slots": 12, "padding": 3, "held": 1, "stalled": 1, "again": 0, "cells": 36,
+        "mean_wait": 9,  # A and B 6 slots, C 11, D 12: 35 / 4 = 8.75
+        "longest_wait": 12, "gap": 2,
     }  # fmt: skip
 
 

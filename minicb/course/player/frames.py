@@ -56,7 +56,10 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A run in one row. held, stalled: summed over the steps   gap: most slots between two tokens of one request."""
+    """A run in one row. held, stalled: summed over the steps; waits and gap count slots computed for whomever.
+
+    mean_wait, longest_wait: from arrival to the first token   gap: the longest between two tokens of one request
+    """
 
     steps: int
     slots: int
@@ -65,6 +68,8 @@ class Total:
     stalled: int
     again: int
     cells: int
+    mean_wait: int
+    longest_wait: int
     gap: int
 
 
@@ -263,6 +268,7 @@ def listed(rows: Sequence[int], tags: Sequence[str]) -> str:
 
 def total(steps: Sequence[Frame]) -> Total:
     slots = sum(frame.slots for frame in steps)
+    waits, gap = waits_and_gap(steps)
     return Total(
         steps=len(steps),
         slots=slots,
@@ -271,18 +277,26 @@ def total(steps: Sequence[Frame]) -> Total:
         stalled=sum(len(frame.stalled) for frame in steps),
         again=sum(part.again for frame in steps for part in frame.parts),
         cells=sum(frame.cells for frame in steps),
-        gap=longest_gap(steps),
+        mean_wait=round(sum(waits) / max(1, len(waits))),
+        longest_wait=max(waits, default=0),
+        gap=gap,
     )
 
 
-def longest_gap(steps: Sequence[Frame]) -> int:
-    """The most slots that were computed between two tokens of one request, for whomever."""
-    done, longest = 0, 0
-    latest: dict[int, int] = {}
+def waits_and_gap(steps: Sequence[Frame]) -> tuple[list[int], int]:
+    """In slots: how long each request waited for its first token, and the longest gap between two tokens of one."""
+    done, gap = 0, 0
+    came, latest = dict[int, int](), dict[int, int]()  # slots that were done at its arrival, at its latest token
+    waits = []
     for frame in steps:
+        for one in (*frame.waiting, *(part.request for part in frame.parts)):
+            came.setdefault(one, done)
         done += frame.slots
         for part in frame.parts:
+            if part.sampled and part.request in latest:
+                gap = max(gap, done - latest[part.request])
+            elif part.sampled:
+                waits.append(done - came[part.request])
             if part.sampled:
-                longest = max(longest, done - latest.get(part.request, done))
                 latest[part.request] = done
-    return longest
+    return waits, gap

@@ -60,7 +60,7 @@ class Player:
         """The page in a frame of its own, which cannot reach the notebook around it."""
         rows, modes = len(self.data["requests"]), len(self.data["modes"])
         lane = next(high for most, high in ((4, 26), (8, 21), (16, 16), (200, 13)) if rows <= most)
-        height = 430 + 37 * modes + rows * lane + max(570, 24 * rows + rows * lane + 140)  # at a notebook's usual width
+        height = 455 + 37 * modes + rows * lane + max(570, 24 * rows + rows * lane + 140)  # at a notebook's usual width
         srcdoc = self.html().replace("&", "&amp;").replace("'", "&#39;")  # fewer escapes than with double quotes
         return (
             f'<iframe title="{escape(str(self.data["title"]), quote=True)}" sandbox="allow-scripts" '

@@ -50,6 +50,7 @@ function statesOf(mode) {
 function show() {
   const mode = trace.modes[now.mode], step = mode.steps[now.step], states = mode.states[now.step];
   const width = $("timeline").clientWidth, inner = $("strip").clientWidth, look = `${now.mode} ${now.wide} ${width} ${inner}`;
+  if (inner < 60) return;  // the page is not laid out yet: the observer below comes back
   if (drawn !== look) showRun(mode, width, inner);
   drawn = look;
   $("cursor").setAttribute("x", edges[now.step] - 0.5);
@@ -209,7 +210,8 @@ $("about").textContent = plural(trace.requests.length, "request") +
 $("keys").textContent = `keys: \u2190 \u2192, Home, End, space, w${several ? `, 1 to ${Math.min(9, trace.modes.length)}` : ""}`;
 document.querySelector("#runs tbody").innerHTML = trace.modes.map(({ name, total: t }, i) =>
   `<tr><th scope="row"><button type="button">${text(name)}${several ? `<kbd>${i + 1}</kbd>` : ""}</button></th>` +
-  [t.steps, t.slots, t.padding, t.held, t.stalled, t.again, t.gap].map((n, i) => `<td${i === 5 ? ' class="again"' : ""}>${number(n)}</td>`).join("") + `<td class="sofar"></td></tr>`).join("");
+  [[t.steps], [t.slots], [t.padding], [t.held, "more"], [t.stalled, "more"], [t.again, "again"], [t.mean_wait], [t.longest_wait], [t.gap]]
+    .map(([n, look = ""]) => `<td class="${look}">${number(n)}</td>`).join("") + `<td class="sofar"></td></tr>`).join("");
 all("#runs button").forEach((one, i) => one.addEventListener("click", () => go(i, now.step, true)));
 $("queue").innerHTML = trace.requests.map((one) => {
   const about = [one.name === one.tag ? "" : one.name, one.text ? one.text : `prompt of ${number(one.prompt)}`].filter(Boolean).join(": ");
