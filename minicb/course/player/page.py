@@ -16,7 +16,7 @@ from typing import Any
 
 from minicb.course.draw.palette import DARK, HUES, LIGHT, ink_on, letter
 from minicb.course.draw.picture import Picture
-from minicb.course.player.frames import Runs, Texts, payload
+from minicb.course.player.payload import Runs, Texts, payload
 from minicb.metrics import StepRecord, write_whole
 
 HERE = Path(__file__).parent
@@ -27,7 +27,7 @@ PAPERS = {"light": LIGHT, "dark": DARK}
 class Player:
     """Runs to step through. As the last line of a notebook cell it shows itself.
 
-    data: what the page embeds (see `frames.py`)   line: the data line, in words
+    data: what the page embeds (see `payload.py`)   line: the data line, in words
     """
 
     data: Mapping[str, Any]

@@ -15,7 +15,8 @@ from minicb.course.draw.grid import Grid
 from minicb.course.draw.palette import FULL, SMALL_PT, TEXT_PT, hue, ink_on, letter, shade
 from minicb.course.draw.picture import Picture
 from minicb.course.draw.timeline import Scale, draw_timeline
-from minicb.course.player.frames import Frame, Part, Runs, frames, is_rectangle, sentence
+from minicb.course.player.frames import Frame, Part, frames, sentence
+from minicb.course.player.payload import Runs, is_rectangle
 
 STILLS = 3
 GAP = 18  # pixels between stills

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from minicb.course import work
-from minicb.course.player.frames import Runs, Texts
 from minicb.course.player.page import make_player
+from minicb.course.player.payload import Runs, Texts
 from minicb.metrics import StepRecord
 
 
