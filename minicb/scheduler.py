@@ -31,8 +31,8 @@ def may_join(num_running: int, max_num_seqs: int, budget_left: int) -> bool:
 
 @seam("7.2")
 def plan_running(uncomputed: Sequence[int], budget: int) -> list[int]:
-    """Share the budget among the running requests, in their order: each gets what it needs, but never so much
-    that one behind it gets nothing.
+    """Share the budget among the running requests, in their order: each gets what it needs,
+    but never so much that one behind it gets nothing.
 
     uncomputed: uncomputed tokens of each running request, all >= 1; there are at most `budget` of them
     returns: tokens for each, all >= 1, sum <= budget

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from minicb.course.answer import packaged_model, whose
 from minicb.course.serving import workload
@@ -42,13 +43,17 @@ def live(
     budget: int = 16,
     max_tokens: int | Mapping[str, int] = 8,
     quiet: bool = False,
+    **options: Any,
 ) -> Shown:
-    """Let the real model answer all prompts, greedily, and print every step as it happens; then whose parts ran."""
+    """Let the real model answer all prompts, greedily, and print every step as it happens; then whose parts ran.
+
+    places: requests at a time   budget: tokens a step   options: those of `Engine`, the policy for one
+    """
     weights, tokenizer = packaged_model()
     records, texts, ids = list[StepRecord](), dict.fromkeys(prompts, ""), dict[str, Tokens]()
     engine = Engine(
         weights, tokenizer.decode, max_num_seqs=places, max_num_batched_tokens=budget, max_model_len=CONTEXT,
-        on_step=records.append,
+        on_step=records.append, **options,
     )  # fmt: skip
     for name, prompt in prompts.items():
         most = max_tokens if isinstance(max_tokens, int) else max_tokens[name]
