@@ -83,9 +83,10 @@ class Batch:
 
 @seam("6.1")
 def concatenate(chunks: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """Lay the chunks end to end.
+    """Lay the chunks of all requests end to end.
 
-    returns: the row, and where each chunk begins in it, with the total at the end (one longer than `chunks`)
+    chunks: a list of numbers for each request
+    returns: the row, and where each chunk begins in it, with the total at the end
     """
     row, starts = list[int](), [0]
     for chunk in chunks:

@@ -167,7 +167,7 @@ def test_attention_over_all_requests_at_once_is_sent_back_for_its_cost() -> None
 def test_areas_are_drawn_to_scale_and_fit_on_the_sheet(step: tuple[list[int], list[int]], width: float) -> None:
     picture = draw_areas(three_ways(*step), width=width)
     assert words_outside(picture) == []
-    assert all(f"{way.cells[0]:,} cells" in picture.data for way in three_ways(*step))
+    assert all(f"{way.cells[0]:,} {way.name}" in picture.data for way in three_ways(*step))
 
 
 def test_costs_tell_the_useful_share_of_every_way() -> None:

@@ -35,7 +35,7 @@ CONCATENATE = Exercise(
     id="6.1",
     kind="F",
     minutes=6,
-    importance="every tensor of the step is made with it",
+    importance="tokens, positions and slots all go through it",
     tiny=Case(([[3, 1, 4], [1, 5], [9]],), "chunks of 3, 2 and 1 tokens"),
     cases=row_cases,
     twins=(
@@ -148,6 +148,10 @@ ROWS_TO_SAMPLE = Exercise(
         Twin(
             answers.rows_with_a_place_for_everybody,
             "-1 for those that are not due is a row as well: the last one. They must not appear in the list at all.",
+        ),
+        Twin(
+            answers.rows_with_zero_for_the_others,
+            "0 for those that are not due is a row as well: the first one. They must not appear in the list at all.",
         ),
         Twin(
             answers.rows_whole_chunks,

@@ -174,6 +174,10 @@ def rows_with_a_place_for_everybody(q_start, samples):
     return [end - 1 if wanted else -1 for end, wanted in zip(q_start[1:], samples)]
 
 
+def rows_with_zero_for_the_others(q_start, samples):
+    return [(end - 1) * wanted for end, wanted in zip(q_start[1:], samples)]
+
+
 def rows_whole_chunks(q_start, samples):
     return [row for start, end, wanted in zip(q_start, q_start[1:], samples) if wanted for row in range(start, end)]
 

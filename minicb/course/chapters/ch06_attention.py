@@ -104,7 +104,7 @@ RAGGED_MASK = Exercise(
         ),
         Twin(
             masks.ragged_behind_the_context,
-            "your queries see the future of their own chunk. Only the newest stands at total - 1, the others before it.",
+            "your queries see their own future. Only the newest stands at total - 1, the others stand before it.",
         ),
         Twin(
             masks.ragged_one_too_far,
@@ -149,6 +149,14 @@ RAGGED_MASK = Exercise(
         Twin(
             masks.ragged_with_rows_and_columns_swapped,
             "rows and columns are swapped: `visible` wants the queries first, then the keys.",
+        ),
+        Twin(
+            masks.ragged_with_one_position_a_request,
+            "one position a request is too few: each of its tokens has its own. A range has them all.",
+        ),
+        Twin(
+            masks.ragged_adding_a_number,
+            "a single number cannot be added to a list: each request adds several, a range or a list of them.",
         ),
         Twin(
             masks.ragged_appending_ranges,
@@ -214,6 +222,18 @@ ATTEND_RAGGED = Exercise(
         Twin(
             loops.loop_with_all_the_new_keys,
             "q is cut to this request's rows, k and v are not: they too hold the new tokens of everybody.",
+        ),
+        Twin(
+            loops.loop_with_k_and_v_cut_by_columns,
+            "k and v hold the new tokens only, as q does: cut them by rows. The columns count the cached keys too.",
+        ),
+        Twin(
+            loops.loop_cutting_the_cache,
+            "you cut the cache to the request's slots, but the slots are places in the whole cache: hand that over.",
+        ),
+        Twin(
+            loops.loop_adding_parts_up,
+            "+= adds a part to all rows at once. A part belongs into its own rows of the result.",
         ),
         Twin(
             loops.loop_that_never_writes,

@@ -115,6 +115,36 @@ def loop_with_all_the_new_keys(q, k, v, mask, k_cache, v_cache, spans):
     return out
 
 
+def loop_with_k_and_v_cut_by_columns(q, k, v, mask, k_cache, v_cache, spans):
+    from minicb.cache import attend_with_cache
+
+    out = torch.empty_like(q)
+    for span in spans:
+        own, seen = span.rows, mask[span.rows, span.columns]
+        out[own] = attend_with_cache(q[own], k[span.columns], v[span.columns], seen, k_cache, v_cache, span.slots)
+    return out
+
+
+def loop_cutting_the_cache(q, k, v, mask, k_cache, v_cache, spans):
+    from minicb.cache import attend_with_cache
+
+    out = torch.empty_like(q)
+    for span in spans:
+        own, seen = span.rows, mask[span.rows, span.columns]
+        out[own] = attend_with_cache(q[own], k[own], v[own], seen, k_cache[span.slots], v_cache[span.slots], span.slots)
+    return out
+
+
+def loop_adding_parts_up(q, k, v, mask, k_cache, v_cache, spans):
+    from minicb.cache import attend_with_cache
+
+    out = torch.zeros_like(q)
+    for span in spans:
+        own, seen = span.rows, mask[span.rows, span.columns]
+        out += attend_with_cache(q[own], k[own], v[own], seen, k_cache, v_cache, span.slots)
+    return out
+
+
 def loop_that_never_writes(q, k, v, mask, k_cache, v_cache, spans):
     from minicb.attention import attend
 

@@ -194,6 +194,30 @@ def ragged_with_rows_and_columns_swapped(new, context):
     return visible(*map(torch.tensor, (k_pos, k_seq, q_pos, q_seq)))
 
 
+def ragged_with_one_position_a_request(new, context):
+    from minicb.masks import visible
+
+    q_pos, q_seq, k_pos, k_seq = [], [], [], []
+    for i, (count, total) in enumerate(zip(new, context)):
+        q_pos += [total - count]
+        q_seq += [i] * count
+        k_pos += [total]
+        k_seq += [i] * total
+    return visible(*map(torch.tensor, (q_pos, q_seq, k_pos, k_seq)))
+
+
+def ragged_adding_a_number(new, context):
+    from minicb.masks import visible
+
+    q_pos, q_seq, k_pos, k_seq = [], [], [], []
+    for i, (count, total) in enumerate(zip(new, context)):
+        q_pos += total - count
+        q_seq += [i] * count
+        k_pos += total
+        k_seq += i
+    return visible(*map(torch.tensor, (q_pos, q_seq, k_pos, k_seq)))
+
+
 def ragged_appending_ranges(new, context):
     from minicb.masks import visible
 

@@ -35,11 +35,11 @@ def draw_areas(
 ) -> Picture:
     """The blocks of each way under its name, all on one scale.
 
-    ways: objects with `name`, `cells` (computed, useful) and `blocks`; a block has `needed` (bool [rows, columns])
-        and `owners`, one a column
+    ways: objects with `name`, `cells` (computed, useful; the useful are the same in all) and `blocks`; a block has
+        `needed` (bool [rows, columns]) and `owners`, one a column
     """
-    words = {way.name: f"{way.name}: {way.cells[0]:,} cells, {way.cells[1]:,} useful" for way in ways}
-    data = data or "; ".join(words.values())
+    computed = ", ".join(f"{way.cells[0]:,} {way.name}" for way in ways)
+    data = data or f"{ways[0].cells[1]:,} useful cells; computed: {computed}"
     shapes = [[(len(b.needed), len(b.owners)) for b in way.blocks] for way in ways]
     width = width or (HALF if max(sum(cols for _, cols in row) for row in shapes) <= 40 else FULL)
     room = [(width * DPI - 2 * MARGIN - GAP * len(row)) / max(1, sum(cols for _, cols in row)) for row in shapes]
@@ -50,7 +50,8 @@ def draw_areas(
     for way in ways:
         canvas.text(MARGIN, y + 6, way.name, TEXT_PT, bold=True)
         left = MARGIN + text_width(way.name, TEXT_PT, bold=True) + 8
-        canvas.text(left, y + 6, words[way.name].split(": ", 1)[1], SMALL_PT, color=theme.muted)
+        share = f"{way.cells[0]:,} cells, {100 * way.cells[1] / way.cells[0]:.1f} % useful"
+        canvas.text(left, y + 6, share, SMALL_PT, color=theme.muted)
         y = _blocks(canvas, way.blocks, MARGIN, y + 40, cell, order) + 16
     y = canvas.key(MARGIN, y - 2, [("useful", Style(theme.slate)), ("computed for nothing", Style(hatch=True))])
     return canvas.picture(y, data, f"{title}, to scale, in blocks; {data}.")
