@@ -97,7 +97,7 @@ class Engine:
         self.cache = KVCache(config, slots + 1, length, model.device, model.dtype)
         self.limits = Limits(config.vocab_size, length, config.end_ids)
         self.choice, self.reference = attention, ReferenceAttention()
-        self.fastest = best_attention() if attention == "auto" else self.reference
+        self.fastest = best_attention(model) if attention == "auto" else self.reference
         if isinstance(attention, str) and attention not in ("auto", "reference"):
             raise ValueError(f"attention must be 'auto', 'reference' or a back end, not {attention!r}")
         self.requests: dict[str, Request] = {}  # the unfinished ones

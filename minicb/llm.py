@@ -18,10 +18,12 @@ from typing import Any
 from minicb.checkpoint import Message, Tokenizer
 from minicb.engine import Engine, EngineDeadError, dead
 from minicb.interrupts import uninterrupted
+from minicb.kernels import faster
 from minicb.model import Model
 from minicb.outputs import Event, RequestOutput
 from minicb.request import RefusedError
 from minicb.sampling import SamplingParams
+from minicb.seams import learner_owns
 from minicb.weights import load
 
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -32,7 +34,9 @@ class LLM:
 
     model: None for the packaged one, a local folder, a hub name, or a ready `Model` (then give `tokenizer` too,
         or prompts can only be token ids)
+    native: compile an extra for CPUs at first use (half a minute, kept in the cache; needs g++ and ninja)
     options: those of `Engine`
+    A model that is loaded here is made faster, unless a learner's own parts are installed: those run in the plain one.
     """
 
     def __init__(
@@ -42,10 +46,13 @@ class LLM:
         *,
         device: str = "auto",
         dtype: str = "auto",
+        native: bool = False,
         **options: Any,
     ) -> None:
         if not isinstance(model, Model):
             model, tokenizer = load(model, device, dtype)
+            if native or not learner_owns():
+                model = faster(model, native=native)
         self.tokenizer = tokenizer
         self.mail: dict[str, deque[Event]] = {}
         deliver = partial(put, self.mail)  # not a method: the engine must not keep this object alive

@@ -105,8 +105,8 @@ def seam(id: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def learner_owns(*chapters: int) -> bool:
-    """Is any seam of these chapters the learner's at this moment?"""
-    return any(point.yours for point in SEAMS.values() if point.chapter in chapters)
+    """Is any seam of these chapters (of any, if none is named) the learner's at this moment?"""
+    return any(point.yours for point in SEAMS.values() if not chapters or point.chapter in chapters)
 
 
 def install(id: str, function: Function, owner: Owner = "yours") -> None:

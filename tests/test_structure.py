@@ -20,8 +20,8 @@ ORDER = (
     "policy", "batch", "reference", "outputs", "metrics", "padding", "scheduler", "interrupts", "step", "engine", "llm",
 )  # fmt: skip
 BESIDE = {"__init__", "__main__", "cli", "seams"}
-ROOMS_ALLOWED = {"engine": {"kernels"}}
-MAX_CODE_LINES, MAX_FILE_LINES, MAX_FUNCTION_LINES = 2_200, 250, 45
+ROOMS_ALLOWED = {"engine": {"kernels"}, "llm": {"kernels"}}
+MAX_CODE_LINES, MAX_FILE_LINES, MAX_FUNCTION_LINES = 2_400, 250, 45
 
 
 def parse(name: str) -> ast.Module:

@@ -75,9 +75,11 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen()
     screen.say("loading the model")
     from minicb.bench.peers import Transformers
+    from minicb.kernels import faster
     from minicb.weights import load
 
     model, tokenizer = load(args.model, args.device, args.dtype)
+    model = faster(model)
     folder = find_checkpoint(args.model)
     peer = Transformers(folder, model.device, model.dtype, model.config.end_ids)
     ids = [tokenizer.chat(prompt.messages) for prompt in prompts]

@@ -1,15 +1,32 @@
-"""Fast paths, each tested against the reference over random ragged shapes. The core asks for one thing: the best."""
+"""Fast paths, each tested against the reference over random ragged shapes. Two questions are asked of this room:
+how to make a model fast, and which attention suits it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from minicb.model import Model
     from minicb.reference import Attention
 
 
-def best_attention() -> Attention:
-    """The fastest attention back end."""
-    from minicb.kernels.grouped import GroupedAttention
+def faster(model: Model, *, native: bool = False) -> Model:
+    """The model with faster layers where this machine has them, changed in place.
 
-    return GroupedAttention()
+    native: compile the extra for CPUs. Raises ValueError if that is asked for and cannot be done.
+    """
+    if native:
+        from minicb.kernels.native import speed_up_natively
+
+        return speed_up_natively(model)
+    from minicb.kernels.fused import speed_up
+
+    return speed_up(model)
+
+
+def best_attention(model: Model) -> Attention:
+    """The fastest attention back end for a model."""
+    from minicb.kernels.grouped import GroupedAttention
+    from minicb.kernels.native import NativeAttention, NativeLayer
+
+    return NativeAttention() if isinstance(model.layers[0], NativeLayer) else GroupedAttention()

@@ -66,7 +66,7 @@ def find_groups(batch: Batch, page_size: int) -> list[Group]:
     """One group for each chunk of several tokens, and groups of like length for the decodes."""
     starts, context = batch.q_start.tolist(), batch.kv_len.tolist()
     new = [b - a for a, b in pairwise(starts)]
-    groups = [make_group(batch, [i], page_size, starts, context) for i, n in enumerate(new) if n > 1]
+    groups = chunk_groups(batch, page_size)
     decodes = sorted((i for i, n in enumerate(new) if n == 1), key=lambda i: context[i])
     first = 0
     for at in range(1, len(decodes) + 1):
@@ -75,6 +75,13 @@ def find_groups(batch: Batch, page_size: int) -> list[Group]:
             groups.append(make_group(batch, decodes[first:at], page_size, starts, context))
             first = at
     return groups
+
+
+def chunk_groups(batch: Batch, page_size: int) -> list[Group]:
+    """One group for each chunk of several tokens."""
+    starts, context = batch.q_start.tolist(), batch.kv_len.tolist()
+    chunks = [i for i, (start, end) in enumerate(pairwise(starts)) if end - start > 1]
+    return [make_group(batch, [i], page_size, starts, context) for i in chunks]
 
 
 def make_group(batch: Batch, members: list[int], page_size: int, starts: list[int], context: list[int]) -> Group:
