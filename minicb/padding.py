@@ -71,8 +71,8 @@ class PaddedAttention:
     """Attention over a rectangle: every row computes W x K scores, its padding included."""
 
     def bind(self, batch: Batch, cache: KVCache) -> Attend:
-        rows, width, longest = len(batch.kv_len), batch.max_new, batch.max_kv
-        places = torch.arange(longest, device=batch.tokens.device)
+        rows, width = len(batch.kv_len), batch.max_new
+        places = torch.arange(batch.max_kv, device=batch.tokens.device)
         # Beyond its own context a row repeats its newest key: a hidden NaN times a weight of 0 is still NaN.
         own = torch.minimum(places, batch.kv_len[:, None] - 1)  # [B, K]
         slots = (batch.page_table[:, :1].long() * cache.page_size + own).flatten()  # [B*K]
@@ -80,8 +80,7 @@ class PaddedAttention:
 
         def attend_layer(layer: int, window: int | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             cache.write(layer, batch.slots, k, v)
-            keys, values = cache.read(layer, slots)
-            return rectangle_attention(q, keys, values, rows, self.mask(positions, places, window))
+            return rectangle_attention(q, *cache.read(layer, slots), rows, self.mask(positions, places, window))
 
         return attend_layer
 
@@ -125,12 +124,11 @@ class PaddedRunner:
         clock: Callable[[], float] = time.perf_counter,
         on_step: Callable[[StepRecord], None] | None = None,
     ) -> None:
-        self.model, self.kind, self.batch_size, self.clock = model, kind, batch_size, clock
+        self.model, self.kind, self.batch_size, self.clock, self.on_step = model, kind, batch_size, clock, on_step
         self.pool = SlotPool(batch_size, max_model_len)
         self.cache = KVCache(model.config, batch_size + 1, max_model_len, model.device, model.dtype)
         self.attention = PaddedAttention()
         self.records: list[StepRecord] = []
-        self.on_step = on_step
 
     @torch.inference_mode()
     def run(self, requests: Sequence[Request]) -> list[RequestOutput]:
@@ -217,15 +215,13 @@ class PaddedRunner:
         times: tuple[float, float],
     ) -> None:  # fmt: skip
         width = batch.max_new
-        entries = [
-            make_entry(row, start, n, padding=width - n, sampled=n > 0)
-            for row, start, n in zip(rows, starts, new, strict=True)
-        ]
-        first = not self.records
-        arrived = [*rows, *queue] if first else []
+        arrived = [] if self.records else [*rows, *queue]
         record = StepRecord(
             step=len(self.records),
-            entries=tuple(entries),
+            entries=tuple(
+                make_entry(row, start, n, padding=width - n, sampled=n > 0)
+                for row, start, n in zip(rows, starts, new, strict=True)
+            ),
             arrived=tuple(r.request_id for r in arrived),
             finished=tuple(
                 (r.request_id, r.finish_reason or "") for r, n in zip(rows, new, strict=True) if n and r.finished
