@@ -174,15 +174,21 @@ class Rows(Policy):
 
 
 class Hrrn(Rows):
-    """Highest response ratio next. Of one size the oldest has the highest ratio: a row a size, and compare heads."""
+    """Highest response ratio next. Of equal sizes the oldest has it, so only the heads of the rows are compared.
+
+    Sizes that agree in their first four bits share a row: the head's ratio is then within an eighth of the best, and
+    ten thousand waiting ones are a hundred comparisons."""
 
     total = 0  # tokens computed so far
 
     def row_of(self, request: Request) -> int:
-        return request.num_uncomputed_tokens
+        size = request.num_uncomputed_tokens
+        rest = max(0, size.bit_length() - 4)
+        return size >> rest << rest
 
     def rank(self, row: int) -> float:
-        return -response_ratio(self.total - self.rows[row][0].came_at, row)
+        head = self.rows[row][0]
+        return -response_ratio(self.total - head.came_at, head.num_uncomputed_tokens)
 
     def add(self, request: Request) -> None:
         request.came_at = self.total

@@ -84,7 +84,7 @@ def watched(jobs: list[Job], **knobs: Any) -> tuple[Simulation, Watch]:
     return simulate(jobs, CLOCK, on_step=watch, log=True, **knobs), watch
 
 
-SEEDS = pytest.mark.parametrize("seed", range(40))
+SEEDS = pytest.mark.parametrize("seed", range(25))
 
 
 @SEEDS
@@ -378,18 +378,22 @@ def test_of_equals_the_first_is_next_under_every_policy() -> None:
         assert [policy.pop().number for _ in range(20)] == list(range(20)), name
 
 
-def test_the_queue_of_ratios_agrees_with_a_plain_search() -> None:
+@pytest.mark.parametrize(("sizes", "off"), [((1, 15), 1.0), ((1, 5_000), 9 / 8)])
+def test_the_queue_of_ratios_agrees_with_a_plain_search(sizes: tuple[int, int], off: float) -> None:
+    """Exactly where each size has its own row, within an eighth where similar ones share one."""
     draw, policy = random.Random(5), Hrrn()
     waiting: dict[int, tuple[int, int]] = {}  # number -> size, total at arrival
     for number in range(800):
-        size = draw.randint(1, 30)
+        size = draw.randint(*sizes)
         policy.add(numbered(number, Job(0.0, size, 1)))
         waiting[number] = size, policy.total
-        policy.computed(draw.randint(0, 20), [])
+        policy.computed(draw.randint(0, 2 * sizes[1]), [])
         if draw.random() < 0.45:
-            best = max(waiting, key=lambda n: (response_ratio(policy.total - waiting[n][1], waiting[n][0]), -n))
-            assert policy.pop().number == best
-            del waiting[best]
+            ratios = {n: response_ratio(policy.total - came, size) for n, (size, came) in waiting.items()}
+            chosen = policy.pop().number
+            assert ratios[chosen] * off >= max(ratios.values())
+            assert off > 1 or chosen == min(n for n in ratios if ratios[n] == ratios[chosen])
+            del waiting[chosen]
 
 
 def test_a_policy_of_your_own_is_asked() -> None:

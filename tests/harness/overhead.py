@@ -2,13 +2,16 @@
 
 256 requests write their answers; behind them nobody, 1,000 or 10,000 wait. The scheduler's own work is `schedule` and
 `commit`; `pack` makes the tensors; the rest is the engine's events, and a model that does nothing. With `--text`,
-`commit` also decodes with the packaged model's tokenizer.
+`commit` also decodes with the packaged model's tokenizer. `--policies`: the scheduler alone under each policy, in a
+steady flow: short answers, so that requests leave and join in every step while 10,000 of very different sizes wait.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
+import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,9 +23,13 @@ from torch import Tensor
 
 from minicb import step as step_module
 from minicb.batch import Batch
+from minicb.bench.arrivals import Job
+from minicb.bench.simulate import TOKEN, TokenPool, open_job
 from minicb.checkpoint import Tokenizer, find_checkpoint
 from minicb.engine import Engine
+from minicb.policy import POLICIES
 from minicb.sampling import SamplingParams
+from minicb.scheduler import Scheduler
 from minicb.stopping import Decode
 from tests.harness.scripted import scripted_config
 from tests.harness.threads import one_thread
@@ -84,6 +91,31 @@ def measure(waiting: int, steps: int, decode: Decode | None) -> dict[str, np.nda
     return parts
 
 
+def flow(policy: str, waiting: int, steps: int) -> tuple[np.ndarray, float]:
+    """Seconds of `schedule` in each step while so many wait, and how many join a step."""
+    draw = random.Random(1)
+    scheduler = Scheduler(TokenPool(1 << 22), max_num_batched_tokens=8_192, max_num_seqs=RUNNING, policy=policy)
+    numbers = itertools.count()
+
+    def send(count: int) -> None:
+        for n in itertools.islice(numbers, count):
+            job = Job(n / 1_000, draw.randint(1, 4_000), draw.randint(2, 60), str(n % 20), n % 5)
+            scheduler.add(open_job(job, str(n), job.at_s))
+
+    send(waiting + RUNNING)
+    times: list[float] = []
+    joined = 0
+    for step in range(steps + 100):
+        send(max(0, waiting - len(scheduler.waiting)))
+        began = time.perf_counter()
+        plan = scheduler.schedule(0.0)
+        if step >= 100:  # the seats are full by then
+            times.append(time.perf_counter() - began)
+            joined += sum(chunk.start == 0 for chunk in plan)
+        scheduler.commit(plan, [TOKEN] * len(plan.sampled), 0.0)
+    return np.array(times), joined / steps
+
+
 def spread(seconds: np.ndarray) -> str:
     """Median and the 5th to 95th percentile, in ms."""
     low, middle, high = np.percentile(seconds * 1e3, (5, 50, 95))
@@ -94,7 +126,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.harness.overhead", description=__doc__)
     parser.add_argument("--steps", type=int, default=300, help="measured steps a line (default 300)")
     parser.add_argument("--text", action="store_true", help="decode with the packaged model's tokenizer")
+    parser.add_argument("--policies", action="store_true", help="the scheduler alone, under each policy")
     options = parser.parse_args(arguments)
+    if options.policies:
+        print(f"{WAITING[-1]:,} waiting, {RUNNING} seats, ms of `schedule`: median (5th-95th percentile), worst")
+        for policy in POLICIES:
+            times, joined = flow(policy, WAITING[-1], options.steps)
+            print(f"{policy:<24}{spread(times):<22}{1e3 * times.max():6.2f}   {joined:.1f} join a step")
+        return 0
     decode = Tokenizer.load(find_checkpoint(None)).decode if options.text else None
     print(f"{RUNNING} running, ms a step: median (5th-95th percentile) of {options.steps} steps")
     print(f"{'waiting':>8}  {'schedule + commit':<22}" + "".join(f"{part:<22}" for part in PARTS))

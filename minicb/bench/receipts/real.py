@@ -68,7 +68,8 @@ def measure(options: Options) -> dict[str, Any]:
             "predicted": summed_up([ttft(r) for r in run.requests], [g for r in run.requests for g in gaps(r)]),
         }
     return {
-        "requests": n, "seconds": "of this process" if options.cpu_time else "of the wall", "clock": str(clock), "constants": clock.constants, "fit": fit_of(clock),
+        "requests": n, "seconds": "of this process" if options.cpu_time else "of the wall",
+        "clock": str(clock), "constants": clock.constants, "fit": fit_of(clock),
         "rate": OVERLOAD * capacity, "aging_tokens_per_s": aging, "orders": found,
         "same_answers": all(one == answers[0] for one in answers),
     }  # fmt: skip
