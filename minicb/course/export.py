@@ -51,8 +51,7 @@ def export(folder: str | Path | None = None) -> Path:
     target.write_text(text, encoding="utf-8")
     shown = target.relative_to(work.home()) if target.is_relative_to(work.home()) else target
     print(f"{shown.as_posix()}: {text[len(FIRST) :].splitlines()[0]}")
-    print(f"{sum(bool(line.strip()) for line in text.splitlines())} lines. It runs without minicb:")
-    print(f'    python {shown.as_posix()} "The capital of France is" "Water boils at" --check')
+    print(f'It runs without minicb: python {shown.as_posix()} "The capital of France is" "Water boils at" --check')
     return target
 
 
