@@ -340,7 +340,7 @@ draw_costs(costs(workloads))
 # %% [markdown]
 # Three things to see. Padding is perfect where all are alike (*eight prompts of 100*), and there the dense mask is
 # eight times worse. While all decode, the rectangle has no empty *slot*, and still wastes most of its *scores* on the
-# one long conversation. Only request by request is never worse than another.
+# one long conversation. Going request by request is never worse than either.
 #
 # Play with it: a prompt beside some that decode.
 
@@ -450,7 +450,8 @@ measured("6.P6", serve(exhibit).passes)
 #
 # **Safety.** Random prompts arrive at random moments in engines with random limits, so that they meet in rows of every
 # kind. Two claims are tested at once. Each request gets the tokens that it gets alone. And in each layer of each step
-# your loop gives the same numbers as one dense attention under the whole mask; for that, a back end computes both.
+# your loop gives the same numbers as one dense attention under the whole mask; for that, a back end computes both. The
+# model is tiny and counts in float64, so that no answer hangs on the last bit of a sum.
 
 # %%
 import random
@@ -498,10 +499,8 @@ print(f"{both.layers} layers computed both ways, all differences below 1e-9: {bo
 grow_table("naive", "cached", "chunked", "padded", "padded, dynamic", "ragged")
 
 # %% [markdown]
-# Nothing is computed twice and nothing for nobody. And nobody's stream has to wait for a rectangle: in *padded,
-# dynamic* a newcomer's prompt pads everybody, and 104 slots are computed between two tokens of one answer.
-#
-# The table counts tokens. The steps' own records count the scores as well:
+# Nothing is computed twice and nothing for nobody. The longest gap is 4 again: a newcomer no longer pads everybody to
+# its own length, as in the 104 of chapter 05. The table counts tokens; the steps' records count the scores as well:
 
 # %%
 print("sixteen requests        cells computed   useful")
@@ -531,9 +530,9 @@ gigabytes = sum(weight.nbytes for weight in packaged_model()[0].parameters()) / 
 print(f"each run of SmolLM2 reads {gigabytes:.2f} GB of weights")
 
 # %% [markdown]
-# Ten runs more: in each step in which somebody arrives, the weights are read twice. In exchange each pass is of one
-# kind, and there are fast kernels for either. With long prompts the second reading hardly counts beside the
-# computing; with short prompts that arrive all the time it does.
+# Ten runs more: in each step in which somebody arrives while others write, the weights are read twice. In exchange
+# each pass is of one kind, and there are fast kernels for either. With long prompts the second reading hardly counts
+# beside the computing; with short prompts that arrive all the time it does.
 #
 # **What ragged rows do not save.** The ragged method serves the sixteen in groups of four, and a group ends with its
 # longest answer.
@@ -572,7 +571,7 @@ for way in three_ways(new=[1] * 7 + [100], context=[keys] * 7 + [100]):
 
 # %% [markdown] folded Answer
 # The dense mask: 107 x 170 = 18,190 cells. The rectangle stays at 80,000, because it pads everybody to the prompt
-# whatever they keep. Request by request: 10,070. No other way computes fewer, whatever the numbers are.
+# whatever they keep. Request by request: 10,070. Neither of the others ever computes fewer.
 
 # %% [markdown]
 # ## On the real model: break it on purpose
@@ -622,8 +621,10 @@ with run_anyway("6.3"):
 #   step 107 tokens instead of 800, 10,700 scores instead of 80,000.
 # - **Where it wins:** lengths that differ: a prompt beside short steps, a long conversation among short ones.
 # - **Where it loses:** many small requests. The loop calls attention once for each of them, in every layer; see below.
+#   And it still cuts its pieces from a mask of the whole row, 85,600 trues and falses for the server's step. The fast
+#   back ends do without.
 # - **How it could mislead:** *useful share 100 %* counts tokens. It says nothing of scores (a dense mask has 100 % as
-#   well), of runs of the model (the exhibit has 100 %) or of places that stay empty.
+#   well), of runs of the model (the exhibit has 100 %) or of places that stay empty. And cells are not seconds.
 # - **The command:** `three_ways(new, context)` for any step, `serve(cut, SIXTEEN)` for any way to cut it.
 #
 # **A failed experiment, kept.** Fewer cells must be faster, we thought, and timed your loop against one dense mask: 32
