@@ -350,6 +350,10 @@ def joining(n, rows):
 step = joining(100, 8)
 measured("5.P4", step.token_slots - step.useful_slots)
 print(f"{metrics.wasted_fraction(step.useful_slots, step.token_slots):.1%} of {step.token_slots} slots")
+print(f"{metrics.wasted_fraction(step.useful_cells, step.score_cells):.1%} of {step.score_cells:,} score cells")
+
+# %% [markdown]
+# Of the score cells even more: every row computes 100 queries by 100 keys, and seven rows need one query each.
 
 # %%
 
@@ -397,6 +401,14 @@ draw_lines(
 # on the diagonal, where *both* double. A product of two things is called **bilinear**: linear in each. It is bad
 # enough.
 #
+# **Think first:** why not read the newcomer's prompt in a pass of its own, and let it join when it decodes as well?
+
+# %% [markdown] folded A pass for the prompt alone
+# It is a good idea, and many engines have done so: 100 slots in one pass and 7 in the next, instead of 800 in one.
+# The price is that the weights are read once more, and that the seven wait while the prompt is read. With short
+# prompts and many newcomers somebody is always waiting. Chapter 06 has a way without the extra pass.
+
+# %% [markdown]
 # ## 5.6 Which row is read?
 #
 # After the pass the model has a row of numbers for each slot. Logits are computed only for rows that somebody reads:
