@@ -1,7 +1,9 @@
 """Which token budget? Measure a few on the loaded model, and take the largest that keeps a limit.
 
+    python -m minicb.bench.budget --limit 0.2      on the packaged model, from a terminal
+
     tries = try_budgets(model, (16, 64, 256))
-    recommend(tries, limit_s=0.1)
+    recommend(tries, limit_s=0.2)
 
 What is measured is the case that a budget is for: some answers are being written when a long prompt arrives. A large
 budget reads the prompt in few steps (its first token comes soon), and each of these steps is long (the others wait).
@@ -9,6 +11,7 @@ budget reads the prompt in few steps (its first token comes soon), and each of t
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,3 +89,30 @@ def recommend(tries: Sequence[Try], limit_s: float) -> Try:
     """The try with the budget to take: the largest whose longest gap keeps the limit; the smallest if none does."""
     chosen = choose_budget({one.budget: one.longest_gap_s for one in tries}, limit_s)
     return next(one for one in tries if one.budget == chosen)
+
+
+def main() -> None:
+    """Measure on the packaged model and recommend."""
+    from minicb.weights import load
+
+    parser = argparse.ArgumentParser(prog="python -m minicb.bench.budget", description="Recommend a token budget.")
+    parser.add_argument("--limit", type=float, default=0.2, help="seconds a stream may stop, at most (default: 0.2)")
+    parser.add_argument("--streams", type=int, default=3, help="answers under way (default: 3)")
+    parser.add_argument("--prompt-tokens", type=int, default=256, help="length of the prompt (default: 256)")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[16, 32, 64, 128, 256, 512], metavar="TOKENS")
+    args = parser.parse_args()
+    model, _ = load()
+    try_budgets(
+        model, args.budgets[:1], streams=args.streams, prompt_tokens=16
+    )  # first calls have reasons of their own
+    tries = try_budgets(model, args.budgets, streams=args.streams, prompt_tokens=args.prompt_tokens)
+    for one in tries:
+        waits = f"first token after {one.ttft_s:.2f} s, longest gap {one.longest_gap_s:.3f} s"
+        print(f"{one.budget:>5} tokens a step: {waits}")
+    chosen = recommend(tries, args.limit)
+    kept = "keeps" if chosen.longest_gap_s <= args.limit else "is the smallest; none keeps"
+    print(f"max_num_batched_tokens={chosen.budget} {kept} the limit of {args.limit:g} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -90,11 +90,27 @@ LATENCIES = Exercise(
             "the last gap is missing: n tokens have n - 1 gaps.",
         ),
         Twin(
+            answers.latencies_with_the_ttft_backwards,
+            "your TTFT is negative: the first token's time minus the arrival's, later minus earlier.",
+        ),
+        Twin(
+            answers.latencies_with_a_gap_before_the_first_token,
+            "there is a gap too many: at i = 0 the index i - 1 is -1, which is the *last* token. Begin at 1.",
+        ),
+        Twin(
+            answers.latencies_with_a_gap_after_the_last_token,
+            "the last token has no next one: n tokens have n - 1 gaps.",
+        ),
+        Twin(
+            answers.latencies_as_pairs_of_times,
+            "these are pairs of times. A gap is their difference, later minus earlier.",
+        ),
+        Twin(
             answers.latencies_only_the_first,
             "two things are returned: the TTFT, and the gaps between the tokens.",
         ),
     ),
-    right=(answers.latencies_by_a_loop, answers.latencies_by_places),
+    right=(answers.latencies_by_a_loop, answers.latencies_by_places, answers.latencies_as_a_list),
     question="Four tokens came. How many gaps are there between them, and where does the first of these begin?",
     steps=(
         "No token yet: there is no TTFT and there are no gaps.",
@@ -158,6 +174,11 @@ CHOOSE_BUDGET = Exercise(
             answers.budget_by_comparing_it_with_the_limit,
             "you compare tokens with seconds: it is the gap that the limit is about.",
         ),
+        Twin(
+            answers.budget_the_first_that_keeps_it,
+            "you return the first budget that keeps the limit; look at all of them and take the largest.",
+        ),
+        Twin(answers.budget_with_its_gap, "that is a budget with its gap; only the budget is wanted."),
         Twin(
             answers.budget_nothing_for_nothing,
             "nothing was measured, so there is nothing to choose from: raise a ValueError instead of returning None.",

@@ -108,6 +108,32 @@ def latencies_only_the_first(arrival_s, token_times_s):
     return token_times_s[0] - arrival_s
 
 
+def latencies_with_the_ttft_backwards(arrival_s, token_times_s):
+    if not token_times_s:
+        return None, ()
+    return arrival_s - token_times_s[0], tuple(b - a for a, b in zip(token_times_s, token_times_s[1:], strict=False))
+
+
+def latencies_with_a_gap_before_the_first_token(arrival_s, token_times_s):
+    if not token_times_s:
+        return None, ()
+    gaps = tuple(token_times_s[i] - token_times_s[i - 1] for i in range(len(token_times_s)))
+    return token_times_s[0] - arrival_s, gaps
+
+
+def latencies_with_a_gap_after_the_last_token(arrival_s, token_times_s):
+    if not token_times_s:
+        return None, ()
+    gaps = tuple(token_times_s[i + 1] - token_times_s[i] for i in range(len(token_times_s)))
+    return token_times_s[0] - arrival_s, gaps
+
+
+def latencies_as_pairs_of_times(arrival_s, token_times_s):
+    if not token_times_s:
+        return None, ()
+    return token_times_s[0] - arrival_s, tuple(zip(token_times_s, token_times_s[1:], strict=False))
+
+
 def latencies_by_a_loop(arrival_s, token_times_s):
     ttft, gaps, before = None, [], None
     for now in token_times_s:
@@ -117,6 +143,11 @@ def latencies_by_a_loop(arrival_s, token_times_s):
             gaps.append(now - before)
         before = now
     return ttft, tuple(gaps)
+
+
+def latencies_as_a_list(arrival_s, token_times_s):
+    gaps = [token_times_s[i] - token_times_s[i - 1] for i in range(1, len(token_times_s))]
+    return (token_times_s[0] - arrival_s if token_times_s else None), gaps
 
 
 def latencies_by_places(arrival_s, token_times_s):
@@ -206,6 +237,18 @@ def budget_nothing_for_nothing(longest_gap_s, limit_s):
         return None
     kept = [budget for budget, gap in longest_gap_s.items() if gap <= limit_s]
     return max(kept, default=min(longest_gap_s))
+
+
+def budget_the_first_that_keeps_it(longest_gap_s, limit_s):
+    for budget, gap in longest_gap_s.items():
+        if gap <= limit_s:
+            return budget
+    return min(longest_gap_s)
+
+
+def budget_with_its_gap(longest_gap_s, limit_s):
+    kept = [(budget, gap) for budget, gap in longest_gap_s.items() if gap <= limit_s]
+    return max(kept) if kept else min(longest_gap_s.items())
 
 
 def budget_from_the_largest_down(longest_gap_s, limit_s):
