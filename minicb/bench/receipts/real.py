@@ -44,7 +44,7 @@ def measure(options: Options) -> dict[str, Any]:
     model, _ = load(None, "auto", "auto")
     options.say("fitting the clock to the engine's step log")
     watch = Watch(cpu=options.cpu_time)
-    _, log = serve(model, [Job(0.0, *lengths(draw)) for draw in map(random.Random, range(n // 2))], watch, {})
+    _, log = serve(model, [Job(0.0, *lengths(draw)) for draw in map(random.Random, range(n))], watch, {})
     clock = fit_clock(log[WARM_UP:])
     jobs = workload(n, 1.0, lengths, seed=7)
     capacity = n / simulate([Job(0.0, j.prompt, j.answer) for j in jobs], clock, **KNOBS).end_s
