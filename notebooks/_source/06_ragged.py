@@ -621,8 +621,8 @@ with run_anyway("6.3"):
 #   step 107 tokens instead of 800, 10,700 scores instead of 80,000.
 # - **Where it wins:** lengths that differ: a prompt beside short steps, a long conversation among short ones.
 # - **Where it loses:** many small requests. The loop calls attention once for each of them, in every layer; see below.
-#   And it still cuts its pieces from a mask of the whole row, 85,600 trues and falses for the server's step. The fast
-#   back ends do without.
+#   And it still cuts its pieces from a mask of the whole row, 85,600 trues and falses for the server's step, written
+#   once a step. The fast back ends never make it.
 # - **How it could mislead:** *useful share 100 %* counts tokens. It says nothing of scores (a dense mask has 100 % as
 #   well), of runs of the model (the exhibit has 100 %) or of places that stay empty. And cells are not seconds.
 # - **The command:** `three_ways(new, context)` for any step, `serve(cut, SIXTEEN)` for any way to cut it.
