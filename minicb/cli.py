@@ -22,6 +22,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("download", "fetch the default model once (93 MB) into your cache"),
     ("demo", "the main job: real prompts, padded against continuous, side by side"),
     ("receipts", "claims about scheduling, measured again: tail latency, fairness, stalls"),
+    ("bench", "measure this engine against others, on the same token ids"),
     ("chat", "talk with the model"),
     ("play", "step through a run in the browser, forward and back"),
     ("doctor", "say whether everything that minicb needs is here"),

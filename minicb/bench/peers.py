@@ -115,6 +115,31 @@ class Transformers:
         )
         return [list(done[f"req_{i}"].generated_tokens) for i in range(len(rows))]
 
+    def managed(self, prompts: Sequence[Sequence[int]], max_tokens: Sequence[int]) -> list[list[int]]:
+        """Its continuous batching with a length for each request, which `generate_batch` has not: by its manager."""
+        from transformers import ContinuousBatchingConfig, GenerationConfig
+
+        page_size = 32
+        pages = sum((len(p) + n) // page_size + 1 for p, n in zip(prompts, max_tokens, strict=True))
+        settings = ContinuousBatchingConfig(page_size=page_size, num_blocks=pages + 1, max_batch_tokens=512)
+        ends = self.end_ids or -1
+        greedy = GenerationConfig(do_sample=False, max_new_tokens=max(max_tokens), eos_token_id=ends, pad_token_id=0)
+        with self.model.continuous_batching_context_manager(
+            generation_config=greedy, continuous_batching_config=settings, timeout=5, warmup=False
+        ) as manager:
+            names = [
+                manager.add_request(list(prompt), max_new_tokens=length, eos_token_id=ends)
+                for prompt, length in zip(prompts, max_tokens, strict=True)
+            ]
+            answers: dict[str, list[int]] = {}
+            while len(answers) < len(names):
+                result = manager.get_result(timeout=1)
+                if result is not None and result.is_finished():
+                    answers[result.request_id] = list(result.generated_tokens)
+                elif result is None and not manager.is_running():
+                    raise RuntimeError("transformers' continuous batching stopped before its last answer")
+        return [answers[name] for name in names]
+
     @torch.inference_mode()
     def agrees(self, prompt: Sequence[int], answer: Sequence[int], max_tokens: int) -> bool:
         """Is this answer what greedy decoding of the prompt alone gives, token for token, and its full length?
