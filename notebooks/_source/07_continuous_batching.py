@@ -312,7 +312,7 @@ def finish_reason(num_output, max_output, *, stopped):
 # %% check 7.4
 
 # %% [markdown]
-# The check counted how often the model ran: once, for all requests together. A line for each request would have given
+# The check counted how often the model ran: once, for all requests together. A run for each request would have given
 # the same tokens, and read all the weights again for each.
 #
 # Now finish the step at which we stopped. `commit` takes the results: it appends the tokens, ends who is done, frees
@@ -399,8 +399,8 @@ draw_timeline(narrow.records, order="ABC", title="C waits for a page")
 # %% [markdown] folded Answer
 # No. There are two budgets, tokens and cache, and the scarcer one decides. Tokens are paid for once, in the step that
 # computes them. Cache is paid for by the whole life of a request. On large models it is the cache that runs out first:
-# 46,080 bytes a token for SmolLM2 (chapter 03), and half a megabyte for a model of 7 billion parameters without shared
-# KV heads.
+# 46,080 bytes a token for SmolLM2 (chapter 03), and half a megabyte, in half precision, for a model of 7 billion
+# parameters without shared KV heads.
 
 # %% [markdown]
 # ## The bug museum: the running ones forget

@@ -12,7 +12,7 @@ from minicb.course.spec import Case, Chapter, Dice, Exercise, Twin
 
 
 def join_case(num_running: int, max_num_seqs: int, budget_left: int) -> Case:
-    about = f"{num_running} of at most {max_num_seqs} running, {budget_left} tokens left"
+    about = f"{num_running} of at most {max_num_seqs} running, budget left {budget_left}"
     return Case((num_running, max_num_seqs, budget_left), about)
 
 
@@ -77,6 +77,10 @@ MAY_JOIN = Exercise(
             answers.join_paying_the_running_again,
             "budget_left is what the running ones have left over: they need not be paid again.",
         ),
+        Twin(
+            answers.join_with_the_bare_number,
+            "budget_left is a number, and so is your answer. Ask whether it is more than 0.",
+        ),
         Twin(answers.join_as_a_number, "the question is whether one may join, not how many: True or False."),
     ),
     right=(answers.join_unless, answers.join_step_by_step),
@@ -110,6 +114,14 @@ PLAN_RUNNING = Exercise(
         Twin(
             answers.plan_without_paying,
             "everybody is offered the whole budget; take off what was given before you go on.",
+        ),
+        Twin(
+            answers.plan_reserving_without_paying,
+            "you think of those behind, but nobody pays: take off what was given before you go on.",
+        ),
+        Twin(
+            answers.plan_greedily_but_one_at_least,
+            "the ones behind get their 1 from nothing: the sum passes the budget. Hold it back before you give.",
         ),
         Twin(answers.plan_without_a_budget, "everybody gets what it wants; together they may not pass the budget."),
         Twin(
@@ -171,6 +183,14 @@ FINISH_REASON = Exercise(
         ),
         Twin(answers.ends_only_by_length, "an answer may end before its limit: look at stopped too."),
         Twin(answers.ends_when_both, "either is enough to end an answer; you ask for both."),
+        Twin(
+            answers.ends_below_the_limit,
+            "your comparison is turned round: it is at its limit when num_output has reached max_output.",
+        ),
+        Twin(
+            answers.ends_always_with_stop,
+            "an answer that was cut off at its limit did not stop by itself: its reason is length.",
+        ),
         Twin(answers.ends_always, "yours ends every answer at once. None means: it goes on."),
         Twin(answers.ends_turned_round, "stopped is turned round: when it is True the reason is stop."),
         Twin(

@@ -45,6 +45,10 @@ def join_as_a_number(num_running, max_num_seqs, budget_left):
     return min(max_num_seqs - num_running, budget_left)
 
 
+def join_with_the_bare_number(num_running, max_num_seqs, budget_left):
+    return num_running < max_num_seqs and budget_left
+
+
 def join_unless(num_running, max_num_seqs, budget_left):
     return not (num_running >= max_num_seqs or budget_left <= 0)
 
@@ -153,6 +157,22 @@ def plan_only_what_fits_whole(uncomputed, budget):
     return counts
 
 
+def plan_reserving_without_paying(uncomputed, budget):
+    counts = []
+    for place, wanted in enumerate(uncomputed):
+        behind = len(uncomputed) - place - 1
+        counts.append(min(wanted, budget - behind))
+    return counts
+
+
+def plan_greedily_but_one_at_least(uncomputed, budget):
+    counts = []
+    for wanted in uncomputed:
+        counts.append(max(1, min(wanted, budget)))
+        budget -= counts[-1]
+    return counts
+
+
 def plan_one_each_and_then_in_order(uncomputed, budget):
     counts = [1] * len(uncomputed)
     spare = budget - len(counts)
@@ -212,6 +232,18 @@ def ends_turned_round(num_output, max_output, *, stopped):
     if not stopped:
         return "stop"
     return "length" if num_output >= max_output else None
+
+
+def ends_below_the_limit(num_output, max_output, *, stopped):
+    if stopped:
+        return "stop"
+    return "length" if num_output < max_output else None
+
+
+def ends_always_with_stop(num_output, max_output, *, stopped):
+    if stopped or num_output >= max_output:
+        return "stop"
+    return None
 
 
 def ends_as_true_or_false(num_output, max_output, *, stopped):
@@ -284,7 +316,7 @@ def ratio_in_whole_numbers(waited_tokens, size):
 
 
 def ratio_by_the_wait(waited_tokens, size):
-    return (waited_tokens + size) / max(waited_tokens, 1)
+    return (waited_tokens + size) / waited_tokens
 
 
 def ratio_as_a_product(waited_tokens, size):
