@@ -516,7 +516,7 @@ for prompt, one, other in zip(PROMPTS, theirs, mine_, strict=True):
 #   cost throughput (the failed choice by the median, above, would not even have seen it).
 # - **How it could mislead:** means and medians hide stalls; a watch that starts at the engine's door hides the
 #   queue; two tools call different numbers ITL; and one prompt among three writers is not your traffic.
-# - **The command:** `try_budgets(model, (16, 64, 256))` with `recommend`; `minicb bench` for whole workloads.
+# - **The command:** `python -m minicb.bench.budget --limit 0.2` in a terminal; `minicb bench` for whole workloads.
 #
 # ## Exam questions
 #
