@@ -1,7 +1,7 @@
 # minicb: from a fresh checkout to the demo, the tests or the course, with Python 3.11-3.13 and pip.
 # The first run fetches packages and a model; every later one works offline and installs nothing.
 
-.PHONY: help setup model demo test lint lab notebooks soak mutants clean
+.PHONY: help setup model demo test lint lab notebooks soak mutants kernels clean
 .DEFAULT_GOAL := help
 
 RUN := .venv/bin/python -m
@@ -16,6 +16,7 @@ help:
 	@echo "make notebooks  set up, then build the notebooks from their text sources"
 	@echo "make soak    set up, then random workloads against the oracle (SEEDS=2000)"
 	@echo "make mutants set up, then check that planted faults are found"
+	@echo "make kernels set up, then test the CUDA kernels without a GPU, in Triton's interpreter (Linux)"
 	@echo "make setup   only the virtual environment in .venv (about 350 MB to fetch, 1.6 GB on disk)"
 	@echo "make clean   remove .venv and the caches of the tools; your work in .minicb and the model stay"
 	@echo
@@ -57,6 +58,11 @@ soak: setup
 # Does the suite notice a fault? Plants them one by one in a copy of the package.
 mutants: setup
 	@$(RUN) tests.harness.mutate
+
+# The CUDA kernels on a CPU. Triton comes with torch's CUDA builds only; alone it is 290 MB to fetch, 1 GB on disk.
+kernels: setup
+	@.venv/bin/python -c "import triton" 2>/dev/null || $(RUN) pip install triton==3.9.0
+	@$(RUN) pytest tests/test_triton.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist minicb.egg-info

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import fields, replace
 
 import torch
 from oracle import poison
@@ -56,10 +57,23 @@ def owned_slots(batch: Batch, page_size: int) -> Iterator[Tensor]:
         yield table[steps // page_size] * page_size + steps % page_size
 
 
+def on_device(batch: Batch, device: torch.device | str) -> Batch:
+    """The batch with its tensors on another device."""
+    parts = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    return replace(batch, **{name: part.to(device) for name, part in parts.items() if isinstance(part, Tensor)})
+
+
 def attend_both(
-    attention: Attention, seed: int, group: int, head_dim: int, window: int | None, dtype: torch.dtype = torch.float32
+    attention: Attention,
+    seed: int,
+    group: int,
+    head_dim: int,
+    window: int | None,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
 ) -> tuple[Tensor, Tensor]:
-    """One random step by the reference in float32, and by another back end in `dtype`, from the same numbers."""
+    """One random step by the reference in float32 on the CPU, and by another back end in `dtype` on `device`, from the
+    same numbers."""
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     batch, num_pages, page_size = random_batch(rng)
     kv_heads = rng.choice([1, 2, 3])
@@ -72,11 +86,12 @@ def attend_both(
     q, k, v = noise(num_tokens, kv_heads * group, head_dim), *noise(2, num_tokens, kv_heads, head_dim)
     old = [noise(2, len(slots), kv_heads, head_dim) for slots in owned_slots(batch, page_size)]
 
-    def attend_with(attention: Attention, own: torch.dtype) -> Tensor:
-        cache = KVCache(config, num_pages, page_size, torch.device("cpu"), own)
+    def attend_with(attention: Attention, own: torch.dtype, device: str) -> Tensor:
+        cache = KVCache(config, num_pages, page_size, torch.device(device), own)
         poison(cache)
         for slots, (keys, values) in zip(owned_slots(batch, page_size), old, strict=True):
-            cache.write(0, slots, keys.to(own), values.to(own))
-        return attention.bind(batch, cache)(0, window, q.to(own), k.to(own), v.to(own)).float()
+            cache.write(0, slots.to(device), keys.to(device, own), values.to(device, own))
+        new = (x.to(device, own) for x in (q, k, v))
+        return attention.bind(on_device(batch, device), cache)(0, window, *new).float().cpu()
 
-    return attend_with(ReferenceAttention(), torch.float32), attend_with(attention, dtype)
+    return attend_with(ReferenceAttention(), torch.float32, "cpu"), attend_with(attention, dtype, device)

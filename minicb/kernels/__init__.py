@@ -3,6 +3,7 @@ how to make a model fast, and which attention suits it."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,4 +30,11 @@ def best_attention(model: Model) -> Attention:
     from minicb.kernels.grouped import GroupedAttention
     from minicb.kernels.native import NativeAttention, NativeLayer
 
-    return NativeAttention() if isinstance(model.layers[0], NativeLayer) else GroupedAttention()
+    if isinstance(model.layers[0], NativeLayer):
+        return NativeAttention()
+    if model.device.type == "cuda" and find_spec("triton") is not None:
+        from minicb.kernels.triton_attention import TritonAttention, fits
+
+        if fits(model):
+            return TritonAttention()
+    return GroupedAttention()
