@@ -633,8 +633,8 @@ print(count_row("stall-free", serve(SIXTEEN).records))
 # %% [markdown]
 # First tokens come a little sooner (138 against 140 on average), and somebody's stream stands still for 37 tokens
 # instead of 16. Reading whole prompts in steps of their own has a good side as well: such a step is one kind of work,
-# and there are kernels for it. Some services even read prompts on other machines than those that write. But on one
-# machine the mixed step has won: it is called *stall-free* (Sarathi-Serve, 2024), and you have just written it.
+# and there are kernels for it. Some services even read prompts on other machines than those that write. On one machine
+# most engines mix by now: such steps are called *stall-free* (Sarathi-Serve, 2024), and yours are.
 #
 # **An experiment that failed.** Two prompts wait, and the budget is enough for one of them at a time. Would it not be
 # fairer to read both side by side, half of the budget each? We thought that it would lower the average wait. It is
@@ -689,7 +689,8 @@ for name, out in sorted(run.outputs.items()):
 print(f"TTFT = queue + prefill, and end to end = TTFT + gaps: exactly so for {exact} of {len(run.outputs)}")
 
 # %% [markdown]
-# Continuous batching shortens the queue, the budget shortens the gaps, and neither can shorten its own prompt.
+# Continuous batching shortens the queue, and the budget the gaps. Reading one's own prompt is the part that neither of
+# them shortens.
 #
 # ## 7.5 A fairer order
 #
@@ -837,9 +838,9 @@ for name, words in broken.texts.items():
 
 # %% [markdown] folded Reading the ruins
 # `D` joins in step 3, when `A` is done. In that step `B` and `C` are asked to go on from their prompts, so each says
-# its *first* word once more, in the middle of a sentence. In the next step all is as it should be: the keys of what
-# they had said are still in the cache. So they go on from a sentence that contains a hiccup, fluently. Nobody would
-# notice in a demonstration.
+# its *first* word once more, in the middle of a sentence. From the next step on they look into the cache again, where
+# all that they had said is kept, but for the one word that the broken step should have added. So they go on from a
+# sentence with a hiccup and a hole in it, fluently. Nobody would notice in a demonstration.
 
 # %% [markdown]
 # (If you want to `check("7.4")` again, run your own cell first.)
