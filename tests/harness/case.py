@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from minicb.model import ModelConfig, RopeConfig
+from minicb.policy import POLICIES
+from minicb.scheduler import STEP_ORDERS
 from tests.harness.scripted import Script, scripted_config
 from tests.harness.words import STOPS, Words
 
@@ -97,6 +99,10 @@ class Case:
     slots: int = 8
     deliver: bool = False  # events go to a callback instead of out of `step`
     refusals: bool = False  # also try requests that can never run
+    policy: str = "fcfs"
+    step_order: str = "stall_free"
+    chunked: bool = True
+    threshold: int = 0  # tokens of one request in a step, at most; 0: no such limit
 
     def to_json(self) -> str:
         plain = Case(self.seed, ModelSpec(), ())
@@ -141,7 +147,21 @@ def draw_case(seed: int) -> Case:
     if engine != "continuous":  # the padded baseline has no door, no aborts and no faults
         plain = {"arrives": 0, "name": None, "abort_step": None, "abort_tokens": None}
         return replace(case, refusals=False, requests=tuple(replace(r, **plain) for r in case.requests))
-    return replace(case, faults=draw_faults(rng))
+    return draw_knobs(replace(case, faults=draw_faults(rng)))
+
+
+def draw_knobs(case: Case) -> Case:
+    """In every third case another order of the queue or of the step, and clients and priorities for it."""
+    rng = random.Random(f"knobs {case.seed}")
+    if rng.random() < 0.65:
+        return case
+    chunked = rng.random() < 0.7
+    own = [{"priority": rng.randint(-1, 2), "client": rng.choice(("", "a", "b"))} for _ in case.requests]
+    return replace(
+        case, policy=rng.choice(list(POLICIES)), step_order=rng.choice(STEP_ORDERS), chunked=chunked,
+        threshold=rng.choice((0, 0, 1, 5)) if chunked else 0,
+        requests=tuple(replace(r, params=r.params | o) for r, o in zip(case.requests, own, strict=True)),
+    )  # fmt: skip
 
 
 def draw_faults(rng: random.Random) -> tuple[Fault, ...]:

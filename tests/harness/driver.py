@@ -76,12 +76,14 @@ class Driver:
         slot = bytes_per_token(c.num_layers, c.num_kv_heads, c.head_dim, model.dtype.itemsize) * case.max_model_len
         self.engine = Engine(
             Watched(model, self), case.model.words,  # type: ignore[arg-type]  # all that an engine asks of a model
-            max_num_batched_tokens=case.max_num_batched_tokens, max_num_seqs=case.max_num_seqs,
+            max_num_batched_tokens=case.max_num_batched_tokens, max_num_seqs=case.max_num_seqs, policy=case.policy,
+            step_order=case.step_order, enable_chunked_prefill=case.chunked, aging_tokens_per_s=1.0,
+            long_prefill_token_threshold=case.threshold,
             max_model_len=case.max_model_len, kv_cache_memory_bytes=slot * (case.slots + 1),
             attention=case.attention, clock=itertools.count().__next__, on_step=self.on_step, seed=case.seed,
             deliver=self.catch if case.deliver else None,
         )  # fmt: skip
-        self.auditor = Auditor(self.engine, case.max_num_batched_tokens, case.max_num_seqs)
+        self.auditor = Auditor(self.engine, case)
         self.records: list[StepRecord] = []
         self.pending: list[tuple[StepRecord, set[str]]] = []  # steps whose events have not come out yet
         self.inbox: list[Event] = []  # what the engine delivered where it happened

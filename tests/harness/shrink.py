@@ -69,6 +69,9 @@ def simpler_limits(case: Case) -> Iterator[Case]:
                 longest = max((len(r.prompt) + (r.params["max_tokens"] or 1) for r in case.requests), default=2)
                 if field != "max_model_len" or value >= longest:
                     yield replace(case, **{field: value})
+    for field, plain in (("policy", "fcfs"), ("step_order", "stall_free"), ("chunked", True), ("threshold", 0)):
+        if getattr(case, field) != plain:
+            yield replace(case, **{field: plain})
     if case.attention != "reference":
         yield replace(case, attention="reference")
     for own in fields(ModelSpec):
