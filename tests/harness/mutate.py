@@ -22,7 +22,7 @@ from tests.harness.mutants import Mutant, read_mutants
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 120
 LIMIT_S = 180.0  # a mutant that runs longer hangs, which is a way to be noticed
-TESTS = ("tests/test_rules.py", "tests/test_determinism.py", "tests/test_load.py")
+TESTS = ("tests/test_rules.py", "tests/test_policy.py", "tests/test_determinism.py", "tests/test_load.py")
 
 
 @dataclass(frozen=True, slots=True)
