@@ -74,7 +74,7 @@ def graduate(*, rehearse: bool = False) -> Graduation:
     with nullcontext() if missing else seams.strict():
         answers, lines, steps = serve(model, ids)
     for prompt, answer in zip(PROMPTS, answers, strict=True):
-        print(f"    {shortened(prompt)} ->{tokenizer.decode(answer)!r}")
+        print(f"    {shortened(prompt)} -> {tokenizer.decode(answer)!r}")
     same = tuple(packaged_peer().agrees(row, answer, NEW_TOKENS) for row, answer in zip(ids, answers, strict=True))
     calls = sum(line.calls for line in lines if line.owner == "yours")
     others = sum(line.calls for line in lines if line.owner != "yours")

@@ -281,9 +281,10 @@ def explore(limit, per_step):
         x_label="budget, tokens a step",
         y_label="ticks",
         log_x=True,
+        log_y=True,
         limit=(limit, f"a stream may stop for {limit}"),
-        title=f"Take a budget of {chosen.budget}",
-        data=f"TTFT {chosen.ttft_s:.0f}, longest gap {chosen.longest_gap_s:.0f}, limit {limit}, {per_step} a step",
+        title=f"Limit {limit}, and {per_step} ticks a step on top: take a budget of {chosen.budget}",
+        data=f"budget {chosen.budget}: TTFT {chosen.ttft_s:.0f}, longest gap {chosen.longest_gap_s:.0f}",
     ).show()
 
 
@@ -368,13 +369,14 @@ grow_table(*WAYS, ("continuous, 8", with_budget(8)), ("continuous, 64", with_bud
 
 # %% [markdown]
 # Read it from top to bottom, it is the whole course: compute each token once (*cached*), bound the stall
-# (*chunked*), share the step and pay with padding (*padded*), stop paying (*ragged*), fill the seat that has become
-# free (*continuous*). Every row says the same tokens.
+# (*chunked*), share the step and pay with padding (*padded*), let newcomers in and pay more (*dynamic*: a gap of 104),
+# stop paying (*ragged*), fill the seat that has become free within a budget (*continuous*). Every row says the same
+# tokens.
 #
 # ## On the real model
 #
-# The same measurement in seconds: SmolLM2, three answers under way, a prompt of 128 tokens. It takes a minute; your
-# numbers will differ from those stored here.
+# The same measurement in seconds: SmolLM2, three answers under way, a prompt of 128 tokens. Your numbers will differ
+# from those stored here.
 
 # %% timed
 from minicb.bench.budget import try_budgets
@@ -424,13 +426,14 @@ for name in "ABC":
 # Parts are missing? Then it says which, and where to write them. You can stop here and come back any day.
 
 # %%
-graduate()
+result = graduate()
 
 # %% [markdown]
-# A **rehearsal** shows what will happen: the reference plays the parts that are missing.
+# A **rehearsal** shows what will happen then: the reference plays the parts that are missing.
 
 # %%
-graduate(rehearse=True)
+if result.missing:
+    graduate(rehearse=True)
 
 # %% [markdown]
 # The prompts were served twice, one of them alone and then all together, and the tokens are those of a library that
@@ -489,21 +492,21 @@ from minicb.course.graduate import NEW_TOKENS, PROMPTS, packaged_peer, serve
 
 ids = [tokenizer.encode(prompt) for prompt in PROMPTS]
 theirs = packaged_peer().continuous(ids, NEW_TOKENS)
-mine_, _, _ = serve(model, ids)
-for prompt, one, other in zip(PROMPTS, theirs, mine_, strict=True):
+ours, _, _ = serve(model, ids)
+for prompt, one, other in zip(PROMPTS, theirs, ours, strict=True):
     print(f"{prompt[:32]:<34}{tokenizer.decode(one)!r:<42} {'equal' if one == other else 'NOT EQUAL'}")
 
 # %% [markdown]
-# | here | vLLM v1 (0.32) | transformers (5.24) | SGLang (0.5.23) |
+# | here | vLLM 0.32 | transformers 5.24 | SGLang 0.5.23 |
 # |---|---|---|---|
-# | `Engine.step` | `EngineCore.step` | `ContinuousBatchProcessor._generation_step` | `Scheduler.event_loop_normal` |
-# | `Request.num_computed_tokens` | the same | `RequestState.position_offset` | `Req.kv.kv_committed_len` |
+# | `step` | `step` | `_generation_step` | `event_loop_normal` |
+# | `num_computed_tokens` | the same | `position_offset` | `kv_committed_len` |
 # | `max_num_batched_tokens` | the same | `max_batch_tokens` | `chunked_prefill_size` |
-# | `Scheduler.schedule` | the same | `FIFOScheduler.schedule_batch` | `get_next_batch_to_run` |
-# | `Batch.q_start` | `query_start_loc` | `cu_seq_lens_q` | `extend_start_loc` |
-# | `Batch.slots` | `slot_mapping` | `write_index` | `out_cache_loc` |
-# | `Batch.page_table` | `block_table_tensor` | `block_table` | `req_to_token` |
-# | `Scheduler.commit` | `update_from_output` | `update_batch` | `process_batch_result` |
+# | `schedule` | `schedule` | `schedule_batch` | `get_next_batch_to_run` |
+# | `q_start` | `query_start_loc` | `cu_seq_lens_q` | `extend_start_loc` |
+# | `slots` | `slot_mapping` | `write_index` | `out_cache_loc` |
+# | `page_table` | `block_table` | `block_table` | `req_to_token` |
+# | `commit` | `update_from_output` | `update_batch` | `process_batch_result` |
 #
 # The page `notebooks/bridge.md` has the whole list, with the files to open and what each does differently.
 #
