@@ -13,12 +13,14 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from figure_runs import FOUR, SIZES, TOKENS, continuous, head, many_runs, padded, second_step
 
 import minicb.course.draw as d
 import minicb.course.table  # noqa: F401 - with it every module that has a seam
+from minicb.bench.receipts import r4
 from minicb.masks import block_mask, causal_mask, chunk_mask, visible
 from minicb.padding import PAD_ID, left_pad
 from minicb.seams import SEAMS, references_only
@@ -150,6 +152,22 @@ def chunk_cells() -> d.Picture:
     series["largest step"] = (sizes, [max(cells) for cells in steps.values()])
     look = {"x_label": "chunk, tokens", "y_label": "score cells, thousands", "log_x": True}
     return d.draw_lines(series, **look, title="A prompt of 512 tokens in chunks", width=d.HALF)
+
+
+def stored(receipt: str) -> dict[str, Any]:
+    """What `minicb receipts` measured: on a trace that is not in the repository, and for minutes."""
+    results: dict[str, Any] = json.loads((HERE / "receipts.json").read_text(encoding="utf-8"))[receipt]
+    return results
+
+
+@figure
+def tail_latency() -> d.Picture:
+    return r4.pictures(stored("R4"))["tail"]
+
+
+@figure
+def aging_frontier() -> d.Picture:
+    return r4.pictures(stored("R4"))["frontier"]
 
 
 @figure

@@ -243,7 +243,7 @@ def test_a_service_gap_counts_from_where_both_wait() -> None:
 def test_alone_is_what_the_simulation_says_of_one_request() -> None:
     for prompt, answer, budget in ((1, 1, 8), (100, 7, 32), (64, 3, 64), (65, 2, 64)):
         run = simulate([Job(0.0, prompt, answer)], LLAMA_3_8B_ON_A100, max_num_batched_tokens=budget, max_num_seqs=4)
-        assert alone(run.requests[0], LLAMA_3_8B_ON_A100, budget) == pytest.approx(e2e(run.requests[0]))
+        assert alone(prompt, answer, LLAMA_3_8B_ON_A100, budget) == pytest.approx(e2e(run.requests[0]))
 
 
 # ---- the simulation

@@ -64,9 +64,8 @@ def normalised(request: Request) -> float:
     return e2e(request) / request.num_output_tokens
 
 
-def alone(request: Request, clock: Clock, budget: int) -> float:
-    """E2E of the request if nobody else were there: its prompt in pieces of the budget, then token by token."""
-    prompt, answer = request.num_prompt_tokens, request.num_output_tokens
+def alone(prompt: int, answer: int, clock: Clock, budget: int) -> float:
+    """E2E of a request if nobody else were there: its prompt in pieces of the budget, then token by token."""
     starts = range(0, prompt, budget)
     pieces = [(start, min(budget, prompt - start), start + budget >= prompt) for start in starts]
     writes = [(prompt + i, 1, True) for i in range(answer - 1)]

@@ -77,8 +77,7 @@ def measure(options: Options) -> dict[str, Any]:
 
 def idle_times(jobs: list[Job]) -> list[float]:
     """What each would take alone: the denominator of the slowdown."""
-    run = simulate(jobs, CLOCK, max_num_batched_tokens=BUDGET, max_num_seqs=SEQS)
-    return [alone(request, CLOCK, BUDGET) for request in run.requests]
+    return [alone(job.prompt, job.answer, CLOCK, BUDGET) for job in jobs]
 
 
 def one_run(jobs: list[Job], idle: list[float], task: tuple[float, str]) -> dict[str, Any]:
