@@ -10,12 +10,13 @@ Letters: T new tokens in the step, N requests, P pages a request, M rows that ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from minicb.cache import DUMMY_PAGE, Pool
+from minicb.cache import DUMMY_PAGE, Pool, in_one_copy
 from minicb.request import Request, next_span, positions_of
 from minicb.seams import seam
 
@@ -80,6 +81,14 @@ class Batch:
     max_new: int  # launch bounds only, never semantics
     max_kv: int
 
+    def to(self, device: torch.device) -> Batch:
+        """The same on another device."""
+        if self.tokens.device == device:
+            return self
+        names = [f.name for f in fields(self) if isinstance(getattr(self, f.name), Tensor)]
+        moved: list[Any] = in_one_copy([getattr(self, name) for name in names], device)
+        return replace(self, **dict(zip(names, moved, strict=True)))
+
 
 @seam("6.1")
 def concatenate(chunks: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
@@ -110,7 +119,7 @@ def slots_of(pages: Sequence[int], page_size: int, start: int, end: int) -> list
 
 
 def pack(plan: Plan, pool: Pool, device: torch.device) -> Batch:
-    """Make the plan's tensors. One copy to the device for each; no value comes back."""
+    """Make the plan's tensors. One copy to the device for all; no value comes back."""
     tables = [pool.pages(chunk.request.request_id) for chunk in plan]
     tokens, q_start = concatenate([chunk.token_ids for chunk in plan])
     positions, _ = concatenate([positions_of(chunk.start, chunk.num_new) for chunk in plan])
@@ -119,17 +128,15 @@ def pack(plan: Plan, pool: Pool, device: torch.device) -> Batch:
     width = max(map(len, tables))
     rows = [pages + [DUMMY_PAGE] * (width - len(pages)) for pages in tables]
 
-    def tensor(values: Sequence[object], dtype: torch.dtype) -> Tensor:
-        return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
-
-    return Batch(
-        tokens=tensor(tokens, torch.int64),
-        positions=tensor(positions, torch.int64),
-        slots=tensor(slots, torch.int64),
-        q_start=tensor(q_start, torch.int32),
-        kv_len=tensor([chunk.end for chunk in plan], torch.int32),
-        page_table=tensor(rows, torch.int32),
-        sample_at=tensor(rows_to_sample(q_start, [chunk.samples for chunk in plan]), torch.int64),
+    batch = Batch(
+        tokens=torch.tensor(tokens),
+        positions=torch.tensor(positions),
+        slots=torch.tensor(slots),
+        q_start=torch.tensor(q_start, dtype=torch.int32),
+        kv_len=torch.tensor([chunk.end for chunk in plan], dtype=torch.int32),
+        page_table=torch.tensor(rows, dtype=torch.int32),
+        sample_at=torch.tensor(rows_to_sample(q_start, [chunk.samples for chunk in plan]), dtype=torch.int64),
         max_new=max(chunk.num_new for chunk in plan),
         max_kv=max(chunk.end for chunk in plan),
     )
+    return batch.to(device)

@@ -13,6 +13,7 @@ Letters: T new tokens, S visible tokens, L layers, Hkv KV heads, D head size.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -91,6 +92,16 @@ def zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> T
         return torch.zeros(shape, device=device, dtype=dtype)
     raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
     return torch.from_numpy(raw).view(dtype).view(shape)
+
+
+def in_one_copy(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Small tensors of whole numbers, brought to the device together: a copy costs the same for one as for all."""
+    sizes = [-(-t.nbytes // 16) * 4 for t in tensors]  # in int32 cells; each begins at a multiple of 16 bytes
+    row = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=device.type == "cuda")
+    for part, t in zip(row.split(sizes), tensors, strict=True):
+        part[: t.nbytes // 4] = t.flatten().view(torch.int32)
+    parts = zip(row.to(device, non_blocking=True).split(sizes), tensors, strict=True)
+    return [part[: t.nbytes // 4].view(t.dtype).view(t.shape) for part, t in parts]
 
 
 class Pool(Protocol):

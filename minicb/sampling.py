@@ -151,22 +151,22 @@ def sample(logits: Tensor, requests: Sequence[Request]) -> list[Sampled | Except
 
 def sample_rows(logits: Tensor, requests: Sequence[Request]) -> list[Sampled]:
     """Choose a token for every row, or raise if any row cannot be."""
-    if not logits.amax(dim=-1).isfinite().all():
-        raise FloatingPointError("the model's logits are not finite")
-    raw = logits
+    raw, finite = logits, logits.amax(dim=-1).isfinite()  # looked at last: asking the device would be a wait for it
     changed = [i for i, r in enumerate(requests) if r.params.penalised or r.params.min_tokens > r.num_output_tokens]
     if changed:
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)  # never coarser than given
         for row in changed:
             adjust(logits[row], requests[row])
-        if not logits.amax(dim=-1).isfinite().all():
+        if (finite & ~logits.amax(dim=-1).isfinite()).any():
             raise FloatingPointError("no token is left that could be sampled")
     tokens = greedy_pick(logits)
     drawn = [row for row, request in enumerate(requests) if not request.params.greedy]
     if drawn:
         rows = torch.tensor(drawn, device=logits.device)
         tokens = tokens.index_copy(0, rows, draw(logits[rows].float(), [requests[row] for row in drawn]))
-    chosen = tokens.tolist()  # the one copy back from the device
+    chosen, fine = torch.stack((tokens, finite)).tolist()  # the one copy back from the device
+    if not all(fine):
+        raise FloatingPointError("the model's logits are not finite")
     return [
         Sampled(token, logprobs_of(raw[row], token, request.params.logprobs))
         for row, (token, request) in enumerate(zip(chosen, requests, strict=True))

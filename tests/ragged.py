@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import fields, replace
 
 import torch
 from oracle import poison
@@ -57,12 +56,6 @@ def owned_slots(batch: Batch, page_size: int) -> Iterator[Tensor]:
         yield table[steps // page_size] * page_size + steps % page_size
 
 
-def on_device(batch: Batch, device: torch.device | str) -> Batch:
-    """The batch with its tensors on another device."""
-    parts = {f.name: getattr(batch, f.name) for f in fields(batch)}
-    return replace(batch, **{name: part.to(device) for name, part in parts.items() if isinstance(part, Tensor)})
-
-
 def attend_both(
     attention: Attention,
     seed: int,
@@ -92,6 +85,6 @@ def attend_both(
         for slots, (keys, values) in zip(owned_slots(batch, page_size), old, strict=True):
             cache.write(0, slots.to(device), keys.to(device, own), values.to(device, own))
         new = (x.to(device, own) for x in (q, k, v))
-        return attention.bind(on_device(batch, device), cache)(0, window, *new).float().cpu()
+        return attention.bind(batch.to(torch.device(device)), cache)(0, window, *new).float().cpu()
 
     return attend_with(ReferenceAttention(), torch.float32, "cpu"), attend_with(attention, dtype, device)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 from oracle import Steps, poison, random_ids
-from ragged import attend_both, make_batch, on_device
+from ragged import attend_both, make_batch
 
 from minicb.batch import Batch
 from minicb.cache import KVCache
@@ -65,9 +65,9 @@ def setting(batch: Batch, num_pages: int, page_size: int) -> tuple[KVCache, list
 def test_a_request_without_context_gets_zeros_and_its_neighbours_their_own() -> None:
     batch, pages = make_batch(random.Random(0), 4, [5, 1, 9], [5, 1, 9])
     cache, qkv = setting(batch, pages, 4)
-    full = TritonAttention().bind(on_device(batch, DEVICE), cache)(0, None, *qkv)
+    full = TritonAttention().bind(batch.to(torch.device(DEVICE)), cache)(0, None, *qkv)
     empty = replace(batch, kv_len=torch.tensor([5, 0, 9], dtype=torch.int32))
-    found = TritonAttention().bind(on_device(empty, DEVICE), cache)(0, None, *qkv)
+    found = TritonAttention().bind(empty.to(torch.device(DEVICE)), cache)(0, None, *qkv)
     assert (found[5] == 0).all()
     kept = [row for row in range(15) if row != 5]
     assert torch.equal(found[kept], full[kept])
@@ -82,7 +82,7 @@ def test_rows_on_the_dummy_page_change_nothing_for_the_others() -> None:
         for slot in slots.tolist():
             for tensor in (cache.k, cache.v):
                 tensor[0, slot : slot + 4] = torch.randn(4, 2, 16, device=DEVICE)
-    alone = TritonAttention().bind(on_device(batch, DEVICE), cache)(0, None, q, k, v)
+    alone = TritonAttention().bind(batch.to(torch.device(DEVICE)), cache)(0, None, q, k, v)
     none, one = torch.zeros(3, dtype=torch.int64), torch.ones(3, dtype=torch.int32)
     padded = replace(
         batch,
@@ -93,7 +93,7 @@ def test_rows_on_the_dummy_page_change_nothing_for_the_others() -> None:
         page_table=torch.cat((batch.page_table, torch.zeros(3, 2, dtype=torch.int32))),
     )
     wide = [torch.cat((x, torch.randn(3, *x.shape[1:], device=DEVICE))) for x in (q, k, v)]
-    found = TritonAttention().bind(on_device(padded, DEVICE), cache)(0, None, *wide)
+    found = TritonAttention().bind(padded.to(torch.device(DEVICE)), cache)(0, None, *wide)
     assert torch.equal(found[:2], alone)
     assert found.isfinite().all()
 
@@ -104,7 +104,7 @@ def test_rows_may_lie_in_memory_in_any_way() -> None:
     own = batch.page_table.long()[:, :, None] * 4 + torch.arange(4)
     for tensor in (cache.k, cache.v):
         tensor[0, own.flatten()] = 0.5
-    step = TritonAttention().bind(on_device(batch, DEVICE), cache)
+    step = TritonAttention().bind(batch.to(torch.device(DEVICE)), cache)
     expected = step(0, None, *qkv)
     sliced = [torch.cat((x, x), dim=1).view(5, 2, -1, 16)[:, 1] for x in qkv]
     turned = [x.permute(2, 1, 0).contiguous().permute(2, 1, 0) for x in qkv]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def faster(model: Model, *, native: bool = False) -> Model:
-    """The model with faster layers where this machine has them, changed in place.
+    """The model with what makes it faster on its device; use what is returned, as the given one may be changed.
 
     native: compile the extra for CPUs. Raises ValueError if that is asked for and cannot be done.
     """
@@ -20,6 +20,10 @@ def faster(model: Model, *, native: bool = False) -> Model:
         from minicb.kernels.native import speed_up_natively
 
         return speed_up_natively(model)
+    if model.device.type == "cuda":
+        from minicb.kernels.graphs import GraphedModel
+
+        return model if isinstance(model, GraphedModel) else GraphedModel(model)
     from minicb.kernels.fused import speed_up
 
     return speed_up(model)
