@@ -58,7 +58,7 @@ def read_module(name: str) -> Module:
     path = Path(minicb.__path__[0]).joinpath(*name.split(".")).with_suffix(".py")
     text = path.read_text(encoding="utf-8")
     tree, lines = ast.parse(text), text.splitlines()
-    module = Module(name, re.split(r"[.:,] ", (ast.get_docstring(tree) or name).splitlines()[0])[0])
+    module = Module(name, re.split(r"[.:,]( |$)", (ast.get_docstring(tree) or name).splitlines()[0])[0])
     end = 0
     for node in tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -169,8 +169,7 @@ class Bundle:
         self.taken: dict[tuple[str, str], Piece] = {}
         self.imports: dict[str, tuple[str, str]] = {}
         self.said: set[str] = set()
-        for name in self.modules[ROOT].pieces:
-            self.take(ROOT, name)
+        self.take(ROOT, ROOT)  # the line that starts main(); everything else is named on the way from there
         for module, name in extra:
             self.take(module, name)
         self.settle()
@@ -261,7 +260,7 @@ class Bundle:
 
     def sections(self) -> Iterator[tuple[str, str, list[Piece]]]:
         """The modules in order: name, what it is about, and what was taken from it in its own order."""
-        stand_ins = {name: self.taken[ROOT, name] for name in self.modules[ROOT].pieces}
+        stand_ins = {name: self.taken[ROOT, name] for name in self.modules[ROOT].pieces if (ROOT, name) in self.taken}
         for name, module in self.modules.items():
             pieces = [self.taken[name, piece] for piece in module.pieces if (name, piece) in self.taken]
             if name == ROOT:

@@ -69,7 +69,7 @@ def compose(own: Mapping[str, str]) -> str:
     parts = [piece for _, _, pieces in sections for piece in pieces if piece.seam]
     blocks = ["\n".join([head(own, parts), "", *bundle.import_lines()])]
     for module, about, pieces in sections:
-        title = "the engine around them" if module == ROOT else f"{module}: {about}"
+        title = "the engine around them" if module == ROOT else f"{module}.py: {about[0].lower()}{about[1:]}"
         blocks.append(f"# {'-' * 8} {title}")
         for piece in pieces:
             owner = f"# {piece.seam}, {'mine' if piece.seam in own else 'from minicb'}\n" if piece.seam else ""

@@ -93,6 +93,10 @@ def zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> T
     return torch.zeros(shape, device=device, dtype=dtype)
 
 
+def in_one_copy(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    return [tensor.to(device) for tensor in tensors]
+
+
 class ReferenceAttention:
     """Request by request, in plain torch."""
 

@@ -153,7 +153,15 @@ def test_nothing_comes_along_that_nobody_names() -> None:
     text = compose({})
     for left_out in ("StopChecker", "SamplingParams", "class Policy", "within_window", "def owners", "RefusedError"):
         assert left_out not in text
-    assert sum(bool(line.strip()) for line in text.splitlines()) < 720
+    tree = ast.parse(text)
+    docs = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    code = [n for n, line in enumerate(text.splitlines(), 1) if line.strip() and not line.strip().startswith("#")]
+    assert len(set(code) - docs) < 600
 
 
 def test_the_modules_come_in_the_order_of_the_course() -> None:
