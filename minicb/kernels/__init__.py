@@ -36,9 +36,17 @@ def best_attention(model: Model) -> Attention:
 
     if isinstance(model.layers[0], NativeLayer):
         return NativeAttention()
-    if model.device.type == "cuda" and find_spec("triton") is not None:
+    return attention_on_cuda(model) if model.device.type == "cuda" else GroupedAttention()
+
+
+def attention_on_cuda(model: Model) -> Attention:
+    """Triton's kernel, else the library's, else what runs everywhere."""
+    from minicb.kernels.grouped import GroupedAttention
+    from minicb.kernels.varlen import VarlenAttention, objection
+
+    if find_spec("triton") is not None:
         from minicb.kernels.triton_attention import TritonAttention, fits
 
         if fits(model):
             return TritonAttention()
-    return GroupedAttention()
+    return GroupedAttention() if objection(model.device, model.dtype) else VarlenAttention()
