@@ -887,13 +887,20 @@ playground()
 # are not there.
 
 # %% [markdown]
-# And step by step: the three schedules of the six requests, forward and back. The same page opens in any browser; its
-# name stands in the last line.
+# And step by step. These are some steps of the six requests' three schedules, as the **player** shows them:
 
 # %%
-from minicb.course.player import show_player
+from minicb.course.player import make_player
 
-show_player(runs, title="Three schedules, step by step")
+player = make_player(runs, title="Three schedules, step by step")
+player.sheet().show()
+
+# %% [markdown]
+# The player itself goes forward and back: arrow keys, or the buttons, and 1 to 3 for the schedules (optional; it needs a
+# running notebook). `player.save("steps.html")` makes a page of it that opens in any browser.
+
+# %% widget
+player
 
 # %% [markdown]
 # ## The evidence, in five lines
