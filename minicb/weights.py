@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,21 +57,38 @@ def load(
     config, tokenizer = read_config(folder), Tokenizer.load(folder)
     config = replace(config, end_ids=config.end_ids | tokenizer.end_ids)
     target = pick_device(device)
-    return build(config, read_tensors(folder), target, pick_dtype(dtype, target)), tokenizer
+    return build(config, Tensors(folder), target, pick_dtype(dtype, target)), tokenizer
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the folder's safetensors files, by its name; read lazily from disk."""
-    from safetensors import SafetensorError, safe_open
+class Tensors(Mapping[str, Tensor]):
+    """Every tensor of the folder's safetensors files, by its name. Each is read when it is asked for, and not kept."""
 
-    tensors: dict[str, Tensor] = {}
-    for file in weight_files(folder):
+    def __init__(self, folder: Path) -> None:
+        self.files: dict[str, Path] = {}
+        for file in weight_files(folder):
+            with self.opened(file) as content:
+                self.files.update(dict.fromkeys(content.keys(), file))
+
+    @contextmanager
+    def opened(self, file: Path) -> Iterator[Any]:
+        from safetensors import SafetensorError, safe_open
+
         try:
-            with safe_open(str(file), framework="pt") as opened:
-                tensors.update({name: opened.get_tensor(name) for name in opened.keys()})  # noqa: SIM118
+            with safe_open(str(file), framework="pt") as content:
+                yield content
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{file} is damaged or cut off ({error}): delete its folder and fetch it again") from error
-    return tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        with self.opened(self.files[name]) as content:
+            tensor: Tensor = content.get_tensor(name)
+            return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
 
 
 def checkpoint_names(config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
@@ -100,12 +119,12 @@ def build(config: ModelConfig, tensors: Mapping[str, Tensor], device: torch.devi
 
     Raises ValueError that names a missing, left-over or misshapen tensor.
     """
-    left = dict(tensors)
-    head = left.get("lm_head.weight")
-    if config.tied_head and head is not None:
+    left = set(tensors)
+    if config.tied_head and "lm_head.weight" in left:
         # A file with a head of its own is believed: tying it to the embedding would be silently wrong.
-        if torch.equal(head, left.get("model.embed_tokens.weight", head)):
-            del left["lm_head.weight"]
+        head = tensors["lm_head.weight"]
+        if torch.equal(head, tensors.get("model.embed_tokens.weight", head)):
+            left.remove("lm_head.weight")
         else:
             config = replace(config, tied_head=False)
     with torch.device("meta"):  # no memory and no random numbers for parameters that are replaced at once
@@ -113,13 +132,17 @@ def build(config: ModelConfig, tensors: Mapping[str, Tensor], device: torch.devi
     wanted = {name: tuple(p.shape) for name, p in model.named_parameters(remove_duplicate=False)}
     state: dict[str, Tensor] = {}
     for ours, theirs in checkpoint_names(config):
-        parts = [take(left, name) for name in theirs]
+        for name in theirs:
+            if name not in left:
+                raise ValueError(f"the checkpoint lacks {name}")
+            left.remove(name)
+        parts = [tensors[name] for name in theirs]
         shapes = split_shape(config, wanted[ours], len(parts))
         for name, part, shape in zip(theirs, parts, shapes, strict=True):
             if part.shape != shape:
                 raise ValueError(f"{name} has shape {tuple(part.shape)}, the config asks for {shape}")
         state[ours] = torch.cat([part.to(device, dtype) for part in parts])
-    left = {name: t for name, t in left.items() if not name.endswith("rotary_emb.inv_freq")}  # derived, not learnt
+    left = {name for name in left if not name.endswith("rotary_emb.inv_freq")}  # derived, not learnt
     if left:
         raise ValueError(f"the checkpoint holds {min(left)}, which this architecture does not use")
     if config.tied_head:
@@ -128,12 +151,6 @@ def build(config: ModelConfig, tensors: Mapping[str, Tensor], device: torch.devi
     if config.tied_head:
         model.head.weight = model.embed.weight
     return model.requires_grad_(False).eval()
-
-
-def take(left: dict[str, Tensor], name: str) -> Tensor:
-    if name not in left:
-        raise ValueError(f"the checkpoint lacks {name}")
-    return left.pop(name)
 
 
 def split_shape(config: ModelConfig, joined: tuple[int, ...], num_parts: int) -> list[tuple[int, ...]]:

@@ -36,7 +36,7 @@ from minicb.checkpoint import (
 from minicb.llm import LLM
 from minicb.model import Model
 from minicb.sampling import SamplingParams
-from minicb.weights import build, load, read_tensors
+from minicb.weights import Tensors, build, load
 
 CPU = torch.device("cpu")
 IDS = random_ids(random.Random(0), 40)
@@ -134,7 +134,7 @@ def test_every_tensor_of_a_gguf_file_comes_out_as_it_was_trained(
 ) -> None:
     """With 9 heads on 3 a wrong head count for k breaks a reshape; with 8 on 4 only the values tell."""
     hf = hf_model(kind, **shape)
-    loaded, original = read_tensors(convert(tmp_path, hf)), weights_of(hf)
+    loaded, original = Tensors(convert(tmp_path, hf)), weights_of(hf)
     assert set(loaded) == set(original) - {"lm_head.weight"}
     assert [name for name, tensor in loaded.items() if not torch.equal(tensor, original[name])] == []
 
