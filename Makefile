@@ -1,7 +1,7 @@
 # minicb: from a fresh checkout to the demo, the tests or the course, with Python 3.11-3.13 and pip.
 # The first run fetches packages and a model; every later one works offline and installs nothing.
 
-.PHONY: help setup model demo test lint lab notebooks soak mutants kernels clean
+.PHONY: help setup model demo test lint lab notebooks soak mutants kernels gpu clean
 .DEFAULT_GOAL := help
 
 RUN := .venv/bin/python -m
@@ -16,6 +16,7 @@ help:
 	@echo "make notebooks  set up, then build the notebooks from their text sources"
 	@echo "make soak    set up, then random workloads against the oracle (SEEDS=2000)"
 	@echo "make mutants set up, then check that planted faults are found"
+	@echo "make gpu     set up, then whatever needs a CUDA GPU: tests, probes, benchmark, in 8 minutes"
 	@echo "make kernels set up, then test the CUDA kernels without a GPU, in Triton's interpreter (Linux)"
 	@echo "make setup   only the virtual environment in .venv (about 350 MB to fetch, 1.6 GB on disk)"
 	@echo "make clean   remove .venv and the caches of the tools; your work in .minicb and the model stay"
@@ -58,6 +59,10 @@ soak: setup
 # Does the suite notice a fault? Plants them one by one in a copy of the package.
 mutants: setup
 	@$(RUN) tests.harness.mutate
+
+# What only a GPU can show, saved as gpu-check.json. Without one it says so and ends well.
+gpu: model
+	@$(RUN) tests.harness.gpu
 
 # The CUDA kernels on a CPU. Triton comes with torch's CUDA builds only; alone it is 290 MB to fetch, 1 GB on disk.
 kernels: setup
