@@ -203,7 +203,10 @@ class Bundle:
         for module, name in (*names, *reached):
             self.take(*self.find(module, name, label))
         lines = [f"{alias} = {name}" for alias, (_, name) in {**within, **inner}.items() if name and name != alias]
+        used = names_in(ast.walk(ast.parse(text)))
         for bound, target in outer.items():
+            if bound not in used:
+                continue
             taken = any(bound in module.pieces for module in self.modules.values())
             if taken or self.imports.setdefault(bound, target) != target:
                 lines.append(import_line(bound, target))

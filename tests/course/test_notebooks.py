@@ -208,7 +208,7 @@ def test_in_a_real_kernel_a_loop_is_interrupted_and_an_error_shows_the_learners_
 def test_all_solutions_in_a_row_make_every_part_the_learners() -> None:
     """The cells of the solution notebooks, one home: then a restart, and the engine runs on nothing else.
 
-    On the real model too, strictly: its tokens are those of transformers.
+    On the real model too, strictly: its tokens are those of transformers. And the exported file has nobody else's.
     """
     notebook: dict[str, Any] = {"__name__": "__main__"}
     exec("import math\nimport torch\nfrom minicb.course import *", notebook)
@@ -232,6 +232,7 @@ def test_all_solutions_in_a_row_make_every_part_the_learners() -> None:
     assert tiny.same_tokens()
     assert {line.owner for line in seams.receipt() if line.id in done} == {"yours"}
     assert course.graduate().passed
+    assert "\nFrom minicb:" not in course.export().read_text(encoding="utf-8"), "in the trophy all parts are theirs"
 
 
 def imports(text: str) -> str:
