@@ -61,7 +61,7 @@ def run_the_baseline() -> str:
             said, wanted = " ".join(map(str, yours)), " ".join(map(str, expected[name]))
             raise MismatchError(f"request {name} got the tokens {said} instead of {wanted}.")
     computed = sum(count for _, count in passes)
-    return f"{len(PROMPTS)} requests, {computed} tokens computed, the engine's own tokens"
+    return f"{len(PROMPTS)} requests, {computed} tokens computed, the same tokens as the engine"
 
 
 def fill_the_memory() -> str:
@@ -145,6 +145,19 @@ GENERATE_NAIVE = Exercise(
         ),
         Twin(answers.naive_without_appending, "the text never grows: append each new token to it."),
         Twin(
+            answers.naive_throwing_the_tokens_away,
+            "next_token only *says* which token comes next, and you let it go: append it. Return only the new ones.",
+        ),
+        Twin(
+            answers.naive_putting_the_token_in_the_place_of_the_text,
+            "text = next_token(text) throws the text away: one number is left, and the next round cannot read it. "
+            "Append the number to the text.",
+        ),
+        Twin(
+            answers.naive_subtracting_the_prompt,
+            "a list cannot be subtracted from a list: cut the prompt off, it is the first len(prompt) tokens.",
+        ),
+        Twin(
             answers.naive_returning_in_the_first_round,
             "you return in the first round: the return belongs behind the loop, not inside it.",
         ),
@@ -191,6 +204,10 @@ BYTES_PER_TOKEN = Exercise(
         Twin(
             answers.bytes_of_the_example,
             "that is SmolLM2, whatever the model: put the names in the place of its numbers.",
+        ),
+        Twin(
+            answers.bytes_of_the_example_in_all_layers,
+            "the layers have their name now, and the numbers before it are still SmolLM2's: each has a name, too.",
         ),
         Twin(answers.bytes_with_queries_as_well, "you keep three rows a token; queries are not kept: 2, not 3."),
         Twin(answers.bytes_without_the_head_size, "each head has head_dim numbers: they are missing."),
@@ -243,6 +260,10 @@ POSITIONS_OF = Exercise(
         Twin(
             answers.positions_of_the_whole_text,
             "those are the positions of the whole text; only the new tokens are asked for.",
+        ),
+        Twin(
+            answers.positions_behind_the_new_ones,
+            "that is the place behind the new tokens. The first of them stands at num_computed, and each has its own.",
         ),
         Twin(answers.positions_of_the_newest_only, "one position only; each of the num_new tokens needs one."),
         Twin(answers.positions_with_the_end_included, "one position too many: range leaves its end out by itself."),

@@ -131,6 +131,27 @@ def naive_without_appending(next_token, prompt, max_tokens):
     return text[len(prompt) :]
 
 
+def naive_throwing_the_tokens_away(next_token, prompt, max_tokens):
+    text = list(prompt)
+    for _ in range(max_tokens):
+        next_token(text)
+    return text
+
+
+def naive_putting_the_token_in_the_place_of_the_text(next_token, prompt, max_tokens):
+    text = list(prompt)
+    for _ in range(max_tokens):
+        text = next_token(text)
+    return text - prompt
+
+
+def naive_subtracting_the_prompt(next_token, prompt, max_tokens):
+    text = list(prompt)
+    for _ in range(max_tokens):
+        text.append(next_token(text))
+    return text - prompt
+
+
 def naive_returning_in_the_first_round(next_token, prompt, max_tokens):
     text = list(prompt)
     for _ in range(max_tokens):
@@ -210,6 +231,10 @@ def bytes_of_the_example(num_layers, num_kv_heads, head_dim, element_bytes):
     return 2 * 3 * 64 * 4 * 30
 
 
+def bytes_of_the_example_in_all_layers(num_layers, num_kv_heads, head_dim, element_bytes):
+    return 2 * 3 * 64 * 4 * num_layers
+
+
 def bytes_with_queries_as_well(num_layers, num_kv_heads, head_dim, element_bytes):
     return 3 * num_layers * num_kv_heads * head_dim * element_bytes
 
@@ -273,6 +298,10 @@ def positions_counted_twice(num_computed, num_new):
 
 def positions_of_the_whole_text(num_computed, num_new):
     return list(range(num_computed + num_new))
+
+
+def positions_behind_the_new_ones(num_computed, num_new):
+    return [num_computed + num_new]
 
 
 def positions_of_the_newest_only(num_computed, num_new):

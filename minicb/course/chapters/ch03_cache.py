@@ -53,6 +53,9 @@ def attend_tiny() -> Case:
 
 
 LAST_ONES = "slots[n:] leaves out the first n places. The new tokens have the last len(q): where do these begin?"
+NOT_ALWAYS_TWO = (
+    "the two of the prose were an example. Here there are len(q) new tokens: as many places of slots, its last."
+)
 TOO_MANY = "slots has one place for each token of the request, k only the new ones: write to the last of them."
 
 WRITE_KV = Exercise(
@@ -103,6 +106,10 @@ WRITE_KV = Exercise(
             answers.write_after_wiping,
             "you wipe the cache before you write: everything older is lost, for all requests. Touch only the slots.",
         ),
+        Twin(
+            answers.write_the_two_of_the_example,
+            "you write two rows, as in the example. There can be one, or nine, or none: use all of slots at once.",
+        ),
         Twin(answers.write_keys_only, "only the keys are written; the values need their places as well."),
         Twin(answers.write_keys_twice, "the keys are written into both: the second should be the values."),
         Twin(answers.write_crosswise, "keys and values are swapped."),
@@ -148,6 +155,13 @@ ATTEND_WITH_CACHE = Exercise(
         Twin(
             answers.attend_with_minus_zero_assigned,
             "with 0 new tokens [-0:] takes everything: count from the front instead.",
+        ),
+        Twin(answers.attend_with_the_last_two_slots, NOT_ALWAYS_TWO),
+        Twin(answers.attend_with_the_last_two_slots_assigned, NOT_ALWAYS_TWO),
+        Twin(
+            answers.attend_with_what_writing_returns,
+            "write_kv returns nothing: it writes into the two tensors that you hold. Call it without the =, and go on "
+            "using k_cache and v_cache.",
         ),
         Twin(
             answers.attend_with_the_last_slot_only,

@@ -56,6 +56,13 @@ def write_after_wiping(k_cache, v_cache, slots, k, v):
     v_cache[slots] = v
 
 
+def write_the_two_of_the_example(k_cache, v_cache, slots, k, v):
+    k_cache[slots[0]] = k[0]
+    k_cache[slots[1]] = k[1]
+    v_cache[slots[0]] = v[0]
+    v_cache[slots[1]] = v[1]
+
+
 def write_keys_only(k_cache, v_cache, slots, k, v):
     k_cache[slots] = k
 
@@ -122,6 +129,31 @@ def attend_with_minus_zero_assigned(q, k, v, mask, k_cache, v_cache, slots):
 
     new = slots[-len(q) :]
     k_cache[new], v_cache[new] = k, v
+    return attend(q, k_cache[slots], v_cache[slots], mask)
+
+
+def attend_with_the_last_two_slots(q, k, v, mask, k_cache, v_cache, slots):
+    from minicb.attention import attend
+
+    new = slots[-2:]
+    k_cache.index_copy_(0, new, k)
+    v_cache.index_copy_(0, new, v)
+    return attend(q, k_cache[slots], v_cache[slots], mask)
+
+
+def attend_with_the_last_two_slots_assigned(q, k, v, mask, k_cache, v_cache, slots):
+    from minicb.attention import attend
+
+    new = slots[-2:]
+    k_cache[new], v_cache[new] = k, v
+    return attend(q, k_cache[slots], v_cache[slots], mask)
+
+
+def attend_with_what_writing_returns(q, k, v, mask, k_cache, v_cache, slots):
+    from minicb.attention import attend
+    from minicb.cache import write_kv
+
+    k_cache, v_cache = write_kv(k_cache, v_cache, slots[len(slots) - len(q) :], k, v)
     return attend(q, k_cache[slots], v_cache[slots], mask)
 
 
