@@ -896,8 +896,8 @@ player = make_player(runs, title="Three schedules, step by step")
 player.sheet().show()
 
 # %% [markdown]
-# The player itself goes forward and back: arrow keys, or the buttons, and 1 to 3 for the schedules (optional; it needs a
-# running notebook). `player.save("steps.html")` makes a page of it that opens in any browser.
+# The player itself goes forward and back: arrow keys, or the buttons, and 1 to 3 for the schedules (optional; it needs
+# a running notebook). `player.save("steps.html")` makes a page of it that opens in any browser.
 
 # %% widget
 player
