@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -24,8 +24,10 @@ from minicb.metrics import StepRecord
 from minicb.model import Model
 from minicb.outputs import RequestOutput
 from minicb.padding import PaddedRunner
+from minicb.policy import POLICIES
 from minicb.request import Limits, Request, open_request
 from minicb.sampling import Sampled, SamplingParams, sample
+from minicb.scheduler import STEP_ORDERS
 from minicb.weights import load, random_model
 
 TINY: dict[str, tuple[str, dict[str, Any]]] = {
@@ -111,6 +113,7 @@ class Workload:
     asked: list[tuple[Case, int, int]]  # the case, max_tokens, the step before which it arrives
     budget: int
     max_num_seqs: int
+    knobs: Mapping[str, Any] = field(default_factory=dict)  # other ones of the scheduler
 
 
 def random_workload(rng: random.Random, cases: Sequence[Case], most: int, max_steps: int) -> Workload:
@@ -150,6 +153,7 @@ def serve(model: Model, workload: Workload, attention: str) -> dict[str, Request
         max_num_seqs=workload.max_num_seqs,
         max_model_len=LONGEST_PROMPT + LONGEST_ANSWER,
         attention=attention,
+        **workload.knobs,
     )
     poison(engine.cache)
     coming = sorted(range(len(workload.asked)), key=lambda i: workload.asked[i][2])
@@ -158,7 +162,7 @@ def serve(model: Model, workload: Workload, attention: str) -> dict[str, Request
         while coming and workload.asked[coming[0]][2] <= step:
             i = coming.pop(0)
             case, n, _ = workload.asked[i]
-            engine.add_request(case.prompt, SamplingParams(max_tokens=n), str(i))
+            engine.add_request(case.prompt, SamplingParams(max_tokens=n, client="ab"[i % 2], priority=i % 3), str(i))
         for event in engine.step():
             if event.output:
                 outputs[event.request_id] = event.output
@@ -214,6 +218,8 @@ def test_the_real_model_answers_a_random_workload_as_it_answers_alone(
 ) -> None:
     house = real_house()
     workload = random_workload(random.Random(1000 + seed), house.cases, most=6, max_steps=16)
+    knobs = {"policy": list(POLICIES)[seed % len(POLICIES)], "step_order": STEP_ORDERS[seed // len(POLICIES) % 2]}
+    workload = replace(workload, knobs=knobs | {"enable_chunked_prefill": seed % 4 > 0, "backfill": seed % 3})
     # Its logits reach 38, and after 30 layers float32 itself, ours and theirs, is up to 9e-5 away from float64.
     check_workload(house, workload, "reference" if seed % 5 == 0 else "auto", Recorder(monkeypatch), rtol=2e-6)
 

@@ -343,6 +343,19 @@ def test_counters_never_fall_and_silence_earns_no_credit() -> None:
         before = dict(vtc.counters)
 
 
+def test_the_scheduler_tells_its_policy_what_was_read_and_written() -> None:
+    draw = random.Random(4)
+    jobs = [Job(0.0, draw.randint(1, 40), draw.randint(1, 9), "ab"[i % 2]) for i in range(20)]
+    vtc, hrrn = Vtc({"b": 4.0}), Hrrn()
+    for policy in (vtc, hrrn):
+        run = simulate(jobs, CLOCK, policy=policy, max_num_batched_tokens=16, max_num_seqs=3)
+    assert hrrn.total == run.tokens
+    for client, weight in (("a", 1.0), ("b", 4.0)):
+        own = [job for job in jobs if job.client == client]
+        cost = READ_PRICE * sum(job.prompt for job in own) + WRITE_PRICE * sum(job.answer for job in own)
+        assert vtc.counters[client] == pytest.approx(cost / weight)
+
+
 # ---- the queues
 
 

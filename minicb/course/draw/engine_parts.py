@@ -52,7 +52,8 @@ BY_CHAPTER = {
 BY_ID = {
     "1.1": "scores", "1.2": "weights", "1.3": "mix", "3.1": "padding", "3.5": "pack", "4.3": "mask",
     "4.4": "measure", "5.3": "measure", "6.2": "mask", "6.3": "logits", "6.4": "mix", "7.1": "queue",
-    "7.3": "commit", "7.4": "pack", "7.5": "queue",
+    "7.3": "commit", "7.4": "pack", "7.5": "queue", "9.1": "queue", "9.2": "queue",
+    "9.3": "queue", "9.4": "queue", "9.5": "measure",
 }  # fmt: skip
 
 
