@@ -314,6 +314,11 @@ from ipywidgets import interact
 
 _ = interact(explore, limit=(2, 80), per_step=(0, 32, 4))
 
+# %% [markdown] folded What did you find?
+# Without a price for a step every budget keeps a limit of 63, and none a limit of 3; you get the smallest then. With
+# 32 ticks on top even a budget of 4 makes the writers wait 36: below that no budget helps, and you need a faster
+# machine, or fewer seats.
+
 # %% [markdown]
 # ## It changes when, never what
 #
