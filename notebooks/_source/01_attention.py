@@ -562,7 +562,7 @@ def next_logits(back_end):
     return picks[0].args[0][0]
 
 
-step_by_step, fused = next_logits("reference"), next_logits(best_attention())
+step_by_step, fused = next_logits("reference"), next_logits(best_attention(model))
 difference = float((step_by_step - fused).abs().max())
 best, second = step_by_step.topk(2).values.tolist()
 print(f"{len(fused):,} logits, the largest is {best:.1f}")
