@@ -43,24 +43,31 @@ def live(
     budget: int = 16,
     max_tokens: int | Mapping[str, int] = 8,
     quiet: bool = False,
+    arrive: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Shown:
     """Let the real model answer all prompts, greedily, and print every step as it happens; then whose parts ran.
 
     places: requests at a time   budget: tokens a step   options: those of `Engine`, the policy for one
+    arrive: steps that are over when a prompt comes; the clock of the engine then counts computed tokens, not seconds
     """
     weights, tokenizer = packaged_model()
     records, texts, ids = list[StepRecord](), dict.fromkeys(prompts, ""), dict[str, Tokens]()
+    if arrive is not None:
+        options = {"clock": lambda: float(sum(record.token_slots for record in records)), **options}
     engine = Engine(
         weights, tokenizer.decode, max_num_seqs=places, max_num_batched_tokens=budget, max_model_len=CONTEXT,
         on_step=records.append, **options,
     )  # fmt: skip
-    for name, prompt in prompts.items():
-        most = max_tokens if isinstance(max_tokens, int) else max_tokens[name]
-        engine.add_request(tokenizer.encode(prompt), SamplingParams(max_tokens=most), request_id=name)
+    when = arrive or {}
+    coming = sorted(prompts, key=lambda name: when.get(name, 0))
     if not quiet:
         print(row("step", "tokens", prompts))
-    while engine.has_unfinished_requests:
+    while coming or engine.has_unfinished_requests:
+        while coming and (when.get(coming[0], 0) <= engine.steps or not engine.has_unfinished_requests):
+            name = coming.pop(0)
+            most = max_tokens if isinstance(max_tokens, int) else max_tokens[name]
+            engine.add_request(tokenizer.encode(prompts[name]), SamplingParams(max_tokens=most), request_id=name)
         new = dict.fromkeys(prompts, "")
         for event in engine.step():
             new[event.request_id] += event.text
@@ -68,7 +75,7 @@ def live(
                 texts[event.request_id], ids[event.request_id] = event.output.text, event.output.token_ids
         if not quiet:
             record = records[-1]
-            cells = [cell(name, new[name], record, there=name not in ids) for name in prompts]
+            cells = [cell(name, new[name], record, there=name not in ids and name not in coming) for name in prompts]
             print(row(str(record.step), str(record.token_slots), cells))
     if not quiet:
         print(whose())
