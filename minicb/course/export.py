@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from minicb.course import work
-from minicb.course.bundle import ROOT, Bundle, Piece
+from minicb.course.bundle import Bundle
+from minicb.course.pieces import ROOT, Piece
 from minicb.course.report import wrapped
 from minicb.course.spec import exercises
 from minicb.seams import SEAMS, order

@@ -17,10 +17,11 @@ from learner import forget, hand_in, out, right
 import minicb.course as course
 from minicb import Engine, SamplingParams, cli, seams
 from minicb.checkpoint import find_checkpoint
-from minicb.course import bundle, work
+from minicb.course import work
 from minicb.course.answer import packaged_model
 from minicb.course.bundle import ORDER, Bundle
 from minicb.course.export import compose, own_sources
+from minicb.course.pieces import path_of
 from minicb.course.spec import exercises
 from minicb.weights import load
 from tests.oracle import hf_model
@@ -133,8 +134,7 @@ def test_a_checkpoint_that_it_does_not_compute_is_refused(tmp_path: Path, export
 def test_the_text_is_the_cores_own() -> None:
     chosen = Bundle({})
     for (module, _), piece in chosen.taken.items():
-        source = bundle.Path(bundle.minicb.__path__[0]).joinpath(*module.split(".")).with_suffix(".py")
-        assert piece.text.split("\n", 1)[-1] in source.read_text(encoding="utf-8")
+        assert piece.text.split("\n", 1)[-1] in path_of(module).read_text(encoding="utf-8")
 
 
 def test_all_names_are_there_and_none_of_minicb_is() -> None:
