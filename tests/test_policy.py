@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from stand_ins import Scripted, digest, small_engine
 
-from minicb import commands
+from minicb import cli, commands
 from minicb.bench.arrivals import Job
 from minicb.bench.simulate import Simulation, Step, TokenPool, open_job, simulate
 from minicb.bench.steptime import Constant, Roofline
@@ -449,6 +449,11 @@ def test_a_priority_and_a_client_are_checked_at_the_door() -> None:
     for field, value in (("priority", 1.5), ("priority", None), ("priority", "high"), ("client", 3), ("client", None)):
         with pytest.raises(ValueError, match=field):
             SamplingParams(**{field: value})
+
+
+def test_the_demo_refuses_a_knob_before_it_loads_anything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--backfill", "-1"]) == 1
+    assert "backfill must be a whole number of at least 0" in capsys.readouterr().err
 
 
 def test_the_command_line_knows_the_same_names() -> None:

@@ -46,9 +46,14 @@ def add_scheduling_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def scheduling(args: argparse.Namespace) -> dict[str, Any]:
-    """What `add_scheduling_arguments` read, as keywords of `Engine`."""
+    """What `add_scheduling_arguments` read, as keywords of `Engine`. Raises ValueError for a value out of range."""
+    from minicb.cache import SlotPool
+    from minicb.scheduler import Scheduler
+
     names = (
         "max_num_seqs", "max_num_batched_tokens", "policy", "aging_tokens_per_s", "step_order",
         "enable_chunked_prefill", "long_prefill_token_threshold", "backfill",
     )  # fmt: skip
-    return {name: getattr(args, name) for name in names}
+    knobs = {name: getattr(args, name) for name in names}
+    Scheduler(SlotPool(1, 1), **knobs)  # so that a mistake is said before a model is loaded
+    return knobs

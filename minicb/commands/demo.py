@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     prompts = chat_workload()[: args.prompts]
     if not prompts or args.batch_size < 1:
         raise ValueError("--prompts and --batch-size must be at least 1")
+    scheduling(args)
     args.out.mkdir(parents=True, exist_ok=True)  # before the work: a folder that cannot be made is said at once
     screen = Screen()
     screen.say("loading the model")
