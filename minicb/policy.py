@@ -222,13 +222,13 @@ class Vtc(Rows):
 
     def started(self, request: Request) -> None:
         self.latest = self.row_of(request)
-        self.charge(request, request.num_uncomputed_tokens, READ_PRICE)
+        self.bill(request, request.num_uncomputed_tokens, READ_PRICE)
 
     def computed(self, num_tokens: int, wrote: Sequence[Request]) -> None:  # noqa: ARG002
         for request in wrote:
-            self.charge(request, 1, WRITE_PRICE)
+            self.bill(request, 1, WRITE_PRICE)
 
-    def charge(self, request: Request, tokens: int, price: float) -> None:
+    def bill(self, request: Request, tokens: int, price: float) -> None:
         client = self.row_of(request)
         self.counters[client] = charge(self.counters[client], tokens, price, self.weights.get(client, 1.0))
 
