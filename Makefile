@@ -67,7 +67,7 @@ gpu: model
 # The CUDA kernels on a CPU. Triton comes with torch's CUDA builds only; alone it is 290 MB to fetch, 1 GB on disk.
 kernels: setup
 	@.venv/bin/python -c "import triton" 2>/dev/null || $(RUN) pip install triton==3.9.0
-	@$(RUN) pytest tests/test_triton.py
+	@$(RUN) pytest tests/test_triton.py tests/test_triton_layer.py tests/test_triton_compile.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist minicb.egg-info

@@ -21,12 +21,21 @@ def faster(model: Model, *, native: bool = False) -> Model:
 
         return speed_up_natively(model)
     if model.device.type == "cuda":
-        from minicb.kernels.graphs import GraphedModel
-
-        return model if isinstance(model, GraphedModel) else GraphedModel(model)
+        return faster_on_cuda(model)
     from minicb.kernels.fused import speed_up
 
     return speed_up(model)
+
+
+def faster_on_cuda(model: Model) -> Model:
+    """Fused layers where there is Triton, and decode steps that are replayed."""
+    from minicb.kernels.graphs import GraphedModel
+
+    if find_spec("triton") is not None:
+        from minicb.kernels import triton_layer
+
+        model = triton_layer.speed_up(model)
+    return model if isinstance(model, GraphedModel) else GraphedModel(model)
 
 
 def best_attention(model: Model) -> Attention:

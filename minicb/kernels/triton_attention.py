@@ -28,6 +28,7 @@ Letters: T new tokens, N requests, H query heads, Hkv KV heads, G = H / Hkv, D h
 from __future__ import annotations
 
 import math
+from functools import cache as once
 
 import torch
 import triton
@@ -78,9 +79,9 @@ def attend(q: Tensor, k_cache: Tensor, v_cache: Tensor, batch: Batch, page_size:
     q = dense_rows(q)
     (num_tokens, num_heads, head_dim), kv_heads = q.shape, k_cache.shape[1]
     num_requests, group = len(batch.kv_len), num_heads // kv_heads
-    # A step of decodes has few rows to a request; one with chunks is better off with large tiles.
-    rows = max(16 if batch.max_new == 1 else 64, triton.next_power_of_2(group))
-    block_q, wide = rows // group, q.element_size() == 4
+    rows, keys, stages = tile_size(q.device, q.dtype, batch.max_new)
+    rows = max(rows, triton.next_power_of_2(group))
+    block_q = rows // group
     out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
     attend_kernel[(num_tokens // block_q + num_requests, kv_heads)](
         q, k_cache, v_cache, out, batch.q_start, batch.kv_len, batch.page_table,
@@ -88,9 +89,26 @@ def attend(q: Tensor, k_cache: Tensor, v_cache: Tensor, batch: Batch, page_size:
         head_dim**-0.5 * math.log2(math.e), q.stride(0), q.stride(1),
         HEADS=num_heads, KV_HEADS=kv_heads, GROUP=group, HEAD=head_dim,
         BLOCK_D=max(16, triton.next_power_of_2(head_dim)), BLOCK_M=rows, BLOCK_Q=block_q,
-        BLOCK_N=32 if wide else 64, num_warps=4, num_stages=1 if wide else 2,
+        BLOCK_N=keys, num_warps=4, num_stages=stages,
     )  # fmt: skip
     return out
+
+
+@once
+def has_half_tensor_cores(device: torch.device) -> bool:
+    """Triton multiplies half types on tensor cores from compute capability 8.0 on."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def tile_size(device: torch.device, dtype: torch.dtype, max_new: int) -> tuple[int, int, int]:
+    """Rows and keys of a tile, and how many tiles are on their way at once.
+
+    A step of decodes has few rows to a request; one with chunks is better off with large tiles. Without tensor
+    cores a product is unrolled number by number, so tiles stay small.
+    """
+    fast = dtype != torch.float32 and has_half_tensor_cores(device)
+    rows = 16 if max_new == 1 else 64 if fast else 32
+    return rows, 64 if fast else 32, 2 if fast else 1
 
 
 def dense_rows(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ minutes: a part that no longer fits is named as left out. Without a GPU it says 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import platform
 import random
@@ -40,7 +41,7 @@ from minicb.weights import load
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 480.0
 NO_GPU = "no CUDA GPU here: nothing to check (`make kernels` tests the kernels in Triton's interpreter)"
-TESTS = ("test_gpu", "test_triton", "test_graphs", "test_varlen")
+TESTS = ("test_gpu", "test_triton", "test_triton_layer", "test_graphs", "test_varlen")
 SMOLLM2 = ModelConfig(49152, 576, 1536, 30, 9, 3, 64, RopeConfig(1e5), 8192)
 QWEN3_06B = ModelConfig(151936, 1024, 3072, 28, 16, 8, 128, RopeConfig(1e6), 40960, norm_eps=1e-6, qk_norm=True)
 
@@ -226,12 +227,13 @@ def random_weights(config: ModelConfig, device: torch.device) -> Model:
 
 
 def decode(model: Model, left: float, batches: tuple[int, ...] = BATCHES, context: int = 256) -> dict[str, Any]:
-    """Decode steps by batch, plain and replayed, each with its share of what the memory and the products allow."""
+    """Decode steps by batch, of the plain model and of the faster one (fused, replayed), each with its
+    share of what the memory allows."""
     ends = time.monotonic() + left / 2
-    limits, fast = measure_machine(model), faster(model)
-    found: dict[str, Any] = {"context": context, "limits": asdict(limits), "plain": [], "replayed": []}
+    limits, fast = measure_machine(model), faster(copy.deepcopy(model))
+    found: dict[str, Any] = {"context": context, "limits": asdict(limits), "plain": [], "faster": []}
     for batch in batches:
-        for name, one in (("plain", model), ("replayed", fast)):
+        for name, one in (("plain", model), ("faster", fast)):
             if time.monotonic() < ends:
                 found[name].append(share(measure_step(one, batch, context), limits, model))
                 print(f"{name:<10} batch {batch:>4} {found[name][-1]['tokens/s']:>10.0f} tokens/s", flush=True)
