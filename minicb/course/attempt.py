@@ -13,6 +13,7 @@ import ast
 import builtins
 import inspect
 import linecache
+import re
 import symtable
 import sys
 import textwrap
@@ -79,6 +80,24 @@ def exercise(id: str) -> Any:
         return function
 
     return wrap
+
+
+def unreadable(id: str) -> SyntaxError | None:
+    """What Python cannot read in the newest notebook cell of this exercise: then the workbench holds an older one."""
+    head = re.compile(rf"""^\s*@exercise\(["']{re.escape(id)}["']\)""", re.MULTILINE)
+    newest = next((cell for cell in reversed(cells_run()) if head.search(cell)), "")
+    try:
+        ast.parse(newest)
+    except SyntaxError as error:
+        return error
+    return None
+
+
+def cells_run() -> list[str]:
+    """The texts of the notebook's cells, in the order in which they were run. None outside a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return [str(cell) for cell in shell.user_ns.get("In", ())] if shell else []
 
 
 def attempt_from_source(id: str, source: str, filename: str | None = None) -> Attempt:

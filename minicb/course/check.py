@@ -26,6 +26,7 @@ from minicb.course.attempt import (
     attempt_from_source,
     is_blank,
     standalone,
+    unreadable,
     workbench,
 )
 from minicb.course.compare import Difference, difference
@@ -39,8 +40,8 @@ ENGINE_LIMIT_S = 30.0  # thousands of calls, and the machine may be busy
 
 def check(id: str) -> Report:
     """Check the latest `@exercise(id)`; if it is right, the engine runs it from now on and it is saved."""
-    exercise, attempt = find(id), workbench.get(id)
-    found, clean = examine(exercise, attempt)
+    exercise, error = find(id), unreadable(id)
+    found, clean = (_unreadable(exercise, error), None) if error else examine(exercise, workbench.get(id))
     if clean is not None:
         work.keep(exercise, clean.text)
         seams.install(id, clean.attempt.function)
@@ -120,6 +121,14 @@ def _alone(exercise: Exercise) -> Iterator[None]:
 
     with seams.references_only(), seams.swapped(exercise.id, refuse):
         yield
+
+
+def _unreadable(exercise: Exercise, error: SyntaxError) -> Report:
+    text = (error.text or "").strip()
+    return report(
+        exercise, "stopped", f"Python cannot read the cell above: line {error.lineno}: {error.msg}.",
+        [*([f"    {text}"] if text else ()), "Mend it, run that cell, then this one."],
+    )  # fmt: skip
 
 
 def _misnamed(exercise: Exercise, attempt: Attempt) -> Report | None:

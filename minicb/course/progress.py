@@ -27,7 +27,8 @@ class Progress:
     def __init__(self) -> None:
         self.parts = [_part(id) for id in sorted(SEAMS, key=order)]
         self.copied = [one.label for one in exercises().values() if one.seam.owner == "catch-up"]
-        self.next = next((one for one in exercises().values() if not one.seam.yours), None)
+        missing = [one for one in exercises().values() if not one.seam.yours]
+        self.next = min(missing, key=lambda one: one.seam.owner == "catch-up", default=None)  # copies come last
 
     def __str__(self) -> str:
         from minicb.course.draw import engine_map_text

@@ -21,6 +21,8 @@ _rungs: Counter[str] = Counter()  # hints given so far in this session
 
 def start(chapter: int) -> None:
     """Say what a chapter asks for, and what is yours already. Also takes in what other notebooks have saved."""
+    if not isinstance(chapter, int):
+        raise ValueError(f"write the chapter as a number, as in start(2); this is {chapter!r}")
     if chapter not in chapters():
         raise ValueError(f"there is no chapter {chapter}; there are {', '.join(map(str, chapters()))}")
     work.load()
@@ -108,18 +110,25 @@ def reset(id: str | None = None) -> None:
 
 def catch_up(chapter: int) -> None:
     """Copy the reference for every exercise before this chapter that you have not done. Yours stays as it is."""
-    copied = []
+    if not isinstance(chapter, int):
+        raise ValueError(f"write the chapter as a number, as in catch_up(2); this is {chapter!r}")
+    copied, there = list[str](), list[str]()
     for one in exercises().values():
         text = work.read(one)
         if one.seam.chapter >= chapter or (text is not None and work.owner_of(text) == "yours"):
             continue
         path = work.keep(one, standalone(reference_attempt(one.id)), "catch-up")
-        copy = attempt_from_source(one.id, path.read_text(encoding="utf-8"), str(path))
-        seams.install(one.id, copy.function, "catch-up")
-        copied.append(one.label)
-    print(f"Copied for you: {', '.join(copied)}." if copied else f"Nothing is missing before chapter {chapter}.")
+        saved = path.read_text(encoding="utf-8")
+        seams.install(one.id, attempt_from_source(one.id, saved, str(path)).function, "catch-up")
+        (there if saved == text else copied).append(one.label)
     if copied:
+        print(f"Copied for you: {', '.join(copied)}.")
         print("They count as catch-up, not as yours; check() puts your own version in their place at any time.")
+    elif there:
+        copies = "1 catch-up copy is" if len(there) == 1 else f"{len(there)} catch-up copies are"
+        print(f"Nothing is missing before chapter {chapter}: {copies} there already.")
+    else:
+        print(f"Nothing is missing before chapter {chapter}.")
 
 
 def receipt() -> None:

@@ -9,9 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import IPython
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 from learner import IMPORTS, hand_in, right, words
+from traitlets.config import Config
 
 import minicb.course as course
 from minicb import seams
@@ -51,6 +54,30 @@ def test_nothing_handed_in() -> None:
 @pytest.mark.parametrize("text", ["...", "pass", "'''Only this.'''", "a = ...\nreturn a", "return torch.cat([..., 1])"])
 def test_a_blank_is_not_written_yet(text: str) -> None:
     assert str(body(text)) == NOT_YET
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What runs a notebook's cells, without a notebook. It keeps no history on disk."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell = InteractiveShell(config=config)
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    shell.run_cell("import torch\nfrom minicb.course import *", store_history=True)
+    return shell
+
+
+def test_a_cell_that_python_cannot_read_is_not_answered_with_an_older_one(shell: Any) -> None:
+    wrong = f'@exercise("2.2")\n{TOP_LEFT.strip()}\n'
+    shell.run_cell(wrong, store_history=True)
+    assert check("2.2").status == "wrong"
+    shell.run_cell(wrong.replace("num_keys)[", "num_keys[("), store_history=True)
+    shell.run_cell("print('any other cell')", store_history=True)
+    found = check("2.2")
+    assert str(found).startswith("[!]  2.2 chunk_mask - Python cannot read the cell above: line 4: ")
+    assert "    return torch.arange(num_keys[(None, :]" in str(found)
+    shell.run_cell(f'@exercise("2.2")\n{GOOD.strip()}\n', store_history=True)
+    assert check("2.2").ok
 
 
 def test_dots_inside_an_index_are_code() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -103,6 +105,30 @@ def test_a_broken_file_of_the_learners_is_not_overwritten_by_catch_up(home: Path
     forget()
     course.catch_up(3)
     assert path.read_text(encoding="utf-8") == "# half a thought"
+
+
+def test_a_second_catch_up_copies_nothing_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    course.catch_up(1)
+    assert out(capsys).startswith("Copied for you: 0.1 greedy_pick.\n")
+    course.catch_up(1)
+    assert out(capsys) == "Nothing is missing before chapter 1: 1 catch-up copy is there already.\n"
+    hand_in("0.1", right("0.1"))
+    out(capsys)
+    course.catch_up(1)
+    assert out(capsys) == "Nothing is missing before chapter 1.\n"
+
+
+def test_after_catching_up_the_map_leads_to_what_is_missing() -> None:
+    course.catch_up(2)
+    assert "Next: 2.1 causal_mask" in str(course.progress())
+    course.catch_up(1000)
+    assert "Next: 0.1 greedy_pick" in str(course.progress())
+
+
+@pytest.mark.parametrize("verb", [course.start, course.catch_up])
+def test_a_chapter_is_a_number(verb: Callable[[Any], None]) -> None:
+    with pytest.raises(ValueError, match=f"as a number, as in {verb.__name__}\\(2\\); this is '6'"):
+        verb("6")
 
 
 # ---- hints and solutions
