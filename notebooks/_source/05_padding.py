@@ -29,7 +29,7 @@ start(5)
 # 3. None. One new token may see everything there is. Keep that in mind: in this chapter it stops being true.
 
 # %% [markdown]
-# ## 5.1 Why batch at all?
+# ## Why batch at all?
 #
 # To compute one token, the model multiplies by every one of its weights, so every weight must come from memory. The
 # next token needs all of them again. For one request alone a step is mostly *reading*.
@@ -94,7 +94,7 @@ draw_lines(
 #
 # Now your own machine. The cell measures both limits (read a large tensor; multiply two matrices), and then decoding
 # steps of SmolLM2 with 1, 2, 4, ... requests. Its numbers are yours alone; the ones stored here are of a small
-# machine with two cores.
+# machine with two cores. You need not read its code: look at the picture and at the last line below it.
 
 # %% timed
 import time
@@ -137,9 +137,10 @@ draw_lines(
 print(f"a step with 8 takes {8 * speed[0] / speed[3]:.1f} times as long as a step with 1, and gives 8 tokens")
 
 # %% [markdown]
-# The first point lies close under the slanted line: nearly all of the step was reading. Far to the right the points
-# flatten out. The place where the limits meet is the **ridge**: to the left of it a step waits for memory, to the
-# right of it another request makes everybody's step longer and brings little speed.
+# On the left the points rise along the slanted line: such a step is mostly reading. (The more else your machine has to
+# do meanwhile, the further below the line they lie.) Far to the right they flatten out. The place where the limits meet
+# is the **ridge**: to the left of it a step waits for memory, to the right of it another request makes everybody's step
+# longer and brings little speed.
 #
 # In the middle the points stay below the roof. It says what the machine *could* do; a product of four or eight rows
 # by a large matrix is harder to do well than one of a single row or of a hundred.
@@ -149,7 +150,7 @@ print(f"a step with 8 takes {8 * speed[0] / speed[3]:.1f} times as long as a ste
 # on dense 2-byte numbers and reads 3.35 trillion bytes. There it lies at about 295 rows. **That is why servers batch,
 # and why they want many requests at the same time.**
 #
-# ## 5.2 A rectangle
+# ## 5.1 A rectangle
 #
 # The three requests of this course have prompts of 3, 9 and 4 tokens. A tensor has rows of equal length. So the short
 # rows are filled up with **padding**: an id that stands for nobody's token, here 0. The rectangle is as wide as the
@@ -188,9 +189,10 @@ draw_tokens(
 )
 
 # %% [markdown]
-# ## 5.3 What the padding must not change
+# ## 5.2 What the padding must not change
 #
-# Two things know where a token stands: its position, and the mask. Both must be told about the padding.
+# Two things know where a token stands: its position, and the mask. Both must be told about the padding. (Its place in
+# the cache follows from the position: the token at position 2 lies in the third slot of its request's page.)
 #
 # **Positions.** Request A has its first token in column 6. Its position is 0 all the same, because none of *its*
 # tokens stands before it. So number the tokens of a row, not its columns. `cumsum`, the running sum, does it: of True
@@ -226,7 +228,8 @@ for name, numbers in zip(PROMPTS, positions.tolist(), strict=True):
 
 # %% [markdown]
 # **The mask.** Attention runs on the rectangle too: every row computes 9 queries by 9 keys, whether it has tokens for
-# them or not. Here is the mask of row A. Its keys come from the cache, where only its own 3 tokens are.
+# them or not. Here is the mask of row A. Its keys come from the cache, where only its own 3 tokens are: they stand at
+# the left, at their positions, whatever their column in the rectangle is.
 
 # %%
 seen = padding.PaddedAttention().mask(positions, torch.arange(9), None)  # bool [B, W, K]
@@ -247,7 +250,7 @@ print(f"all three rows: {first.score_cells} cells computed, {first.useful_cells}
 # padding computes, but NaN would find its way. So each padding gets one key to look at, and its result is thrown
 # away.
 #
-# ## 5.4 A batch from beginning to end
+# ## 5.3 A batch from beginning to end
 #
 # Now the three requests run: A writes 4 tokens, B 5, C 6. The first pass reads the prompts and gives each row its
 # first token. Then every pass feeds one column. This is **static batching**: the group stays together until its
@@ -265,8 +268,9 @@ draw_tokens(passes, roles, title="Every slot, with the pass that computes it").s
 draw_timeline(records("padded"), title="The same, a column a pass")
 
 # %% [markdown]
-# Six passes; one request after the other would need 15. So the weights are read 6 times and not 15. But there is a
-# second kind of padding now. A is done after four tokens, and its row is still fed: a rectangle has no holes.
+# Six passes; one request after the other would need 15 (4 + 5 + 6). So the weights are read 6 times and not 15. But
+# there is a second kind of padding now. A is done after four tokens, and its row is still fed: a rectangle has no
+# holes.
 #
 # **Before you run anything.** Four requests with prompts of one token write 5, 5, 5 and 50 tokens. The group needs 50
 # passes of 4 slots, 200 in all. How many of them are wasted?
@@ -303,7 +307,7 @@ print(f"everything equal:   {metrics.wasted_fraction(*slots([9, 9, 9], [6, 6, 6]
 # **Read the last line twice.** A rectangle wastes nothing if the work is rectangular. Answers are not: nobody knows
 # their length before they are written.
 #
-# ## 5.5 Let a new one in
+# ## Let a new one in
 #
 # The obvious cure: when a row is done, give its place to the next request. That is **dynamic batching**. The newcomer
 # brings a prompt, the others feed one token each, and all of it has to be one rectangle. Four requests run; A is
@@ -409,7 +413,27 @@ draw_lines(
 # prompts and many newcomers somebody is always waiting. Chapter 06 has a way without the extra pass.
 
 # %% [markdown]
-# ## 5.6 Which row is read?
+# Back to the five requests, static and dynamic, with some of their passes from the inside. The **player** draws them:
+
+# %%
+from minicb.course.player import make_player
+
+_, grouped = baseline(FIVE, rows=4)
+player = make_player({"static": grouped, "dynamic": joined}, title="Static and dynamic, pass by pass")
+player.sheet().show()
+
+# %% [markdown]
+# 6 passes instead of 9, and E has its first token after the third instead of the seventh. The price: 24 paddings
+# instead of 11.
+#
+# The player itself goes forward and back, with the arrow keys or the buttons; 1 and 2 choose the run (optional; it
+# needs a running notebook).
+
+# %% widget
+player
+
+# %% [markdown]
+# ## 5.4 Which row is read?
 #
 # After the pass the model has a row of numbers for each slot. Logits are computed only for rows that somebody reads:
 # each request's newest token. In a left-padded rectangle that is the last column, and much code simply takes the last
@@ -434,6 +458,9 @@ measured("5.P5", int(real[:, -1].sum()))
 # It runs, and it is right in every test that pads on the left. Make it right wherever the padding is. In the
 # flattened rectangle the rows lie end to end: column c of row r is number `r * width + c`. A row without a real token
 # has no newest one, and is left out; that part is right.
+#
+# How to find the last True of a row: it has the largest column number of all the Trues. `torch.where(real, x, -1)` puts
+# -1 for every False, and `amax(dim=1)` is the largest number of each row. A loop will do as well.
 
 
 # %% exercise 5.4
@@ -458,7 +485,7 @@ for side in ("left", "right"):
 # %% [markdown]
 # With the right row, positions and mask, the side does not matter to the answers.
 #
-# ## 5.7 The bug museum: their tests were green
+# ## The bug museum: their tests were green
 #
 # Two exhibits. Both were found in the wild more than once, and both came with a test that passed. A row alone in its
 # rectangle has no padding, so it says what is right:
@@ -527,7 +554,8 @@ print("your test, on the engine's part: ", colour(your_test, padding.padded_posi
 # Different lengths are enough. When you test padding, let there be padding.
 #
 # The wrong numbers do two kinds of harm. A token at the wrong position is turned by the wrong angle (chapter 01). And
-# a position is a place in the cache: the keys of A are written six places too far, and then nobody finds them there.
+# a position is a place in the cache: a row with six paddings has its keys written six places too far, where nobody
+# looks for them.
 
 # %% [markdown]
 # **Exhibit two** drops the mask while decoding. The reason sounds good: "one new token may see everything there is".
@@ -756,7 +784,7 @@ padded(TEXTS, attention=ExhibitTwo())
 # - **How it could mislead:** the same prompt eight times over is the favourite benchmark of padded engines, and wastes
 #   nothing. And slots are not seconds: left of the ridge a wasted one costs little.
 # - **The command:** `slots([1, 1, 1, 1], [5, 5, 5, 50])` above for any sizes; `grow_table(...)` for the table; the
-#   timed cell in 5.1 for your machine.
+#   timed cell near the top for your machine.
 #
 # ## Exam questions
 #

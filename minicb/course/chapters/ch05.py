@@ -96,6 +96,11 @@ LEFT_PAD = Exercise(
             "[-n:] with n = 0 means the whole row. Count from the front: [width - n:].",
         ),
         Twin(
+            answers.pad_filling_from_the_end,
+            "[-n:] with n = 0 means the whole row, and an empty one has nothing to fill it with. Count from the front: "
+            "[width - n:].",
+        ),
+        Twin(
             answers.pad_by_pad_sequence,
             "torch.tensor([]) is a tensor of floats, and an empty row makes one. Give torch.tensor a dtype.",
         ),
@@ -181,7 +186,7 @@ WASTED_FRACTION = Exercise(
     kind="F",
     minutes=3,
     importance="the number that the next two chapters bring down",
-    tiny=Case((16, 20), "16 useful of 20"),
+    tiny=Case((12, 16), "12 useful of 16"),
     cases=share_cases,
     twins=(
         Twin(reading.waste_turned_round, "that is the useful share; the wasted one is what is left of 1."),
@@ -201,7 +206,7 @@ WASTED_FRACTION = Exercise(
         Twin(reading.waste_upside_down, "total / useful is upside down: a share is the part divided by the whole."),
     ),
     right=(reading.waste_by_difference, reading.waste_guarded_first),
-    question="Of 20 slots 16 were useful. How many were not, and what share of the 20 is that?",
+    question="Of 16 slots 12 were useful. How many were not, and what share of the 16 is that?",
     steps=(
         "The useful share is useful divided by total.",
         "What is left of 1 is wasted.",
@@ -243,6 +248,10 @@ NEWEST_ROWS = Exercise(
         Twin(
             reading.newest_from_behind,
             "argmax of a row without any True is 0, and looks like an answer: leave such rows out.",
+        ),
+        Twin(
+            reading.newest_of_the_row_before,
+            "a row without a real token still has the column of the row before it in your variable: leave it out.",
         ),
         Twin(
             reading.newest_of_a_neighbour,

@@ -103,6 +103,16 @@ def pad_writing_from_the_end(rows, pad_id):
     return ids, real
 
 
+def pad_filling_from_the_end(rows, pad_id):
+    width = max(len(row) for row in rows)
+    ids = torch.full((len(rows), width), pad_id)
+    real = torch.zeros(len(rows), width, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids[i, -len(row) :] = torch.tensor(row)
+        real[i, -len(row) :] = True
+    return ids, real
+
+
 def pad_to_the_first_row(rows, pad_id):
     width = len(rows[0])
     ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])

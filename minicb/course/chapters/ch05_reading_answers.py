@@ -98,6 +98,17 @@ def newest_from_behind(real):
     return torch.arange(rows) * width + width - 1 - steps_back
 
 
+def newest_of_the_row_before(real):
+    rows, width = real.shape
+    found, last = [], 0
+    for i in range(rows):
+        for j in range(width):
+            if real[i, j]:
+                last = j
+        found.append(i * width + last)
+    return torch.tensor(found)
+
+
 def newest_of_a_neighbour(real):
     rows, width = real.shape
     places = torch.where(real, torch.arange(width), -1).amax(dim=1)
