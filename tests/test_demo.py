@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.console import Console
 from minicb import Engine, SamplingParams
 from minicb.bench.chat import chat_workload
 from minicb.bench.peers import cut_answer
-from minicb.commands.demo import verdict
+from minicb.commands.demo import quoted, verdict
 from minicb.commands.screen import Screen
 from minicb.metrics import StepRecord, read_trace
 from minicb.weights import random_model
@@ -58,12 +59,28 @@ def test_the_demo_agrees_with_transformers_and_reports_every_figure(
     assert report["speedup_over_static"] == pytest.approx(rates)
 
 
-def test_the_demo_saves_the_trace_and_the_timeline(demo: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+def test_the_demo_saves_both_traces_and_the_timeline(demo: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     out = demo[1] / "out"
-    records = read_trace(out / "trace.jsonl")
-    assert {name for record in records for name, _ in record.finished} == {p.name for p in chat_workload()[:4]}
+    for trace in ("trace.jsonl", "padded.jsonl"):
+        records = read_trace(out / trace)
+        assert {name for record in records for name, _ in record.finished} == {p.name for p in chat_workload()[:4]}
     assert (out / "timeline.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert (out / "timeline.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_demos_last_line_is_a_command_that_runs(demo: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    said, command = demo[0].stdout.splitlines()[-1].split(": minicb ")
+    assert said == "step through both"
+    done = minicb(*shlex.split(command.replace("\\", "/")), "--no-open", "--out", "both.html", cwd=demo[1])
+    assert done.returncode == 0, done.stderr
+    page = (demo[1] / "both.html").read_text(encoding="utf-8")
+    assert "padded" in page
+    assert "continuous" in page
+
+
+def test_a_path_with_a_space_is_quoted_for_the_terminal() -> None:
+    assert quoted(Path("out")) == "out"
+    assert quoted(Path("my out")) == '"my out"'
 
 
 def test_the_demo_is_plain_text_when_nobody_watches(demo: tuple[subprocess.CompletedProcess[str], Path]) -> None:

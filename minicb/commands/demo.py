@@ -101,8 +101,6 @@ def run(args: argparse.Namespace) -> int:
     speedup = ours.output_tokens_per_s / static.output_tokens_per_s
     screen.say(f"\n{speedup:.1f} times the useful tokens per second of padded batches in transformers")
     screen.say(verdict(prompts, agreed))
-    for line in save(args.out, padded_records, records):
-        screen.say(line)
     if args.json:
         report = {
             "model": args.model or folder.name,
@@ -116,6 +114,8 @@ def run(args: argparse.Namespace) -> int:
         }
         args.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         screen.say(f"saved {args.json}")
+    for line in save(args.out, padded_records, records):
+        screen.say(line)
     return 0
 
 
@@ -275,11 +275,13 @@ def show_table(screen: Screen, runs: Sequence[Run], output_tokens: int) -> None:
 
 
 def save(out: Path, padded: Sequence[StepRecord], ours: Sequence[StepRecord]) -> list[str]:
-    """Trace and pictures into the folder; a line for each file."""
+    """Traces and pictures into the folder; a line for what was saved, and how to step through it."""
     from minicb.metrics import write_trace
 
     write_trace(out / "trace.jsonl", ours)
-    lines = [f"saved {out / 'trace.jsonl'}: one record a step"]
+    write_trace(out / "padded.jsonl", padded)
+    lines = [f"saved {out / 'trace.jsonl'} and padded.jsonl: one record a step"]
+    play = f"step through both: minicb play {quoted(out / 'padded.jsonl')} continuous={quoted(out / 'trace.jsonl')}"
     try:
         from minicb.course.draw import draw_timeline
 
@@ -288,5 +290,10 @@ def save(out: Path, padded: Sequence[StepRecord], ours: Sequence[StepRecord]) ->
         picture = draw_timeline(runs, order=names, title=f"{len(names)} prompts, padded and continuous")
         picture.save(out, "timeline")
     except ImportError:
-        return [*lines, "no pictures: matplotlib is not installed (pip install matplotlib)"]
-    return [*lines, f"saved {out / 'timeline.svg'} and .png: who ran when, padded and continuous"]
+        return [*lines, "no pictures: matplotlib is not installed (pip install matplotlib)", play]
+    return [*lines, f"saved {out / 'timeline.svg'} and .png: who ran when, padded and continuous", play]
+
+
+def quoted(path: Path) -> str:
+    """As one types it into a terminal."""
+    return f'"{path}"' if " " in str(path) else str(path)

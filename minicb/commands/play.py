@@ -13,12 +13,12 @@ Make one HTML file from one or more traces and open it in the browser: a
 timeline to move through, and for each step the queue, the tokens, the mask
 and the cache. The file needs no network and can be kept or sent.
 
-A trace is what `minicb demo` saves as trace.jsonl, or what write_trace in
-minicb/metrics.py writes. Several traces of the same requests stand in one
-page, with a switch; their names are the file names, or NAME=FILE:
+A trace is what `minicb demo` saves (trace.jsonl and padded.jsonl), or what
+write_trace in minicb/metrics.py writes. Several traces of the same requests
+stand in one page, with a switch; their names are the file names, or NAME=FILE:
 
-  minicb play minicb-demo/trace.jsonl
-  minicb play padded=a.jsonl continuous=b.jsonl --out compare.html
+  minicb play minicb-demo/padded.jsonl continuous=minicb-demo/trace.jsonl
+  minicb play first=a.jsonl second=b.jsonl --out compare.html
 """
 
 
