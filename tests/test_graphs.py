@@ -18,10 +18,13 @@ from ragged import make_batch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from minicb import kernels
 from minicb.cache import KVCache, in_one_copy
 from minicb.engine import Engine
 from minicb.kernels.graphs import MAX_ROWS, DecodeStep, GraphedModel, can_replay, round_up
 from minicb.kernels.grouped import GroupedAttention
+from minicb.kernels.varlen import VarlenAttention
+from minicb.model import Layer
 from minicb.reference import Attention, ReferenceAttention
 from minicb.request import Limits, open_request
 from minicb.sampling import SamplingParams, sample
@@ -190,6 +193,19 @@ def test_where_recording_fails_steps_go_on_without_and_say_so_once() -> None:
             first = model(batch, cache, Capturable())
         assert torch.equal(model(batch, cache, Capturable()), first)
         assert torch.equal(plain(batch, cache, ReferenceAttention()), first)
+
+
+def test_on_cuda_without_triton_the_layers_stay_and_decodes_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "find_spec", lambda _: None)
+    plain = random_model(tiny_config(heads=6, kv_heads=2))
+    model = kernels.faster_on_cuda(plain)
+    assert isinstance(model, GraphedModel)
+    assert all(type(layer) is Layer for layer in model.layers)
+    assert {id(p) for p in model.parameters()} == {id(p) for p in plain.parameters()}, "shared, not copied"
+    assert kernels.faster_on_cuda(model) is model
+    assert isinstance(kernels.attention_on_cuda(model), GroupedAttention), "varlen objects to a CPU"
+    monkeypatch.setattr("minicb.kernels.varlen.objection", lambda *_: "")
+    assert isinstance(kernels.attention_on_cuda(model), VarlenAttention)
 
 
 # ---- what goes to the device and what comes back

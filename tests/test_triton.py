@@ -6,11 +6,12 @@ The interpreter multiplies the bit patterns of bfloat16, not its numbers, so hal
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
-from oracle import Steps, poison, random_ids
+from oracle import Steps, one_thread, poison, random_ids
 from ragged import attend_both, make_batch
 
 from minicb.batch import Batch
@@ -28,7 +29,12 @@ from minicb.kernels.triton_attention import TritonAttention, write
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPES = [(group, size) for group in (1, 2, 3, 4, 7) for size in (64, 128)]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+
+@pytest.fixture(autouse=True, scope="module")
+def small_models_on_one_thread() -> Iterator[None]:
+    """Without the usual limit: an interpreter is slow, and slower still on a busy machine."""
+    with one_thread():
+        yield
 
 
 @pytest.mark.parametrize(("group", "head_dim"), SHAPES)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import Steps, random_ids
+from oracle import Steps, one_thread, random_ids
 from torch import nn
 
-from minicb.model import Layer, ModelConfig, RMSNorm, RopeConfig, SelfAttention, rotate
-from minicb.reference import ReferenceAttention
+from minicb.engine import Engine
+from minicb.kernels import attention_on_cuda, faster_on_cuda
+from minicb.kernels.graphs import GraphedModel
+from minicb.model import Layer, Model, ModelConfig, RMSNorm, RopeConfig, SelfAttention, rotate
+from minicb.reference import Attention, ReferenceAttention
+from minicb.sampling import SamplingParams
 from minicb.weights import random_model, tiny_config
 
 pytest.importorskip("triton", reason="Triton is not installed: `make kernels` fetches it (Linux)")
 
+from minicb.kernels.triton_attention import TritonAttention
 from minicb.kernels.triton_layer import TritonLayer, TritonNorm, add_product, speed_up, swiglu, turned_heads
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -30,7 +36,12 @@ CONFIGS = {
 }
 TYPES = {torch.float32: 2e-5, torch.float16: 8e-3}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+
+@pytest.fixture(autouse=True, scope="module")
+def small_models_on_one_thread() -> Iterator[None]:
+    """Without the usual limit: an interpreter is slow, and slower still on a busy machine."""
+    with one_thread():
+        yield
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
@@ -107,3 +118,30 @@ def test_weights_are_shared_and_a_model_that_does_not_fit_stays_as_it_is() -> No
     assert all(isinstance(layer, Layer) for layer in speed_up(double).layers)
     wide = random_model(replace(CONFIGS["qwen3"], head_dim=320))
     assert all(isinstance(layer, Layer) for layer in speed_up(wide).layers)
+
+
+def test_all_together_an_engine_gives_the_tokens_of_the_plain_one() -> None:
+    """Fused layers, the attention kernel and replayed decodes (played by ordinary calls where there is no GPU)."""
+    plain = random_model(tiny_config(heads=6, kv_heads=2), std=0.3).to(DEVICE)
+    fast = faster_on_cuda(copy.deepcopy(plain))
+    assert isinstance(fast, GraphedModel)
+    assert isinstance(attention_on_cuda(fast), TritonAttention)
+    if DEVICE == "cpu":
+        fast.record = lambda work: work
+    rng = random.Random(5)
+    jobs = [(random_ids(rng, n), count, heat) for n, count, heat in ((5, 2, 0.0), (1, 3, 1.0), (2, 3, 0.0))]
+
+    def answers(model: Model, attention: Attention) -> dict[str, list[int]]:
+        engine = Engine(model, max_num_batched_tokens=8, max_num_seqs=3, max_model_len=16, attention=attention)
+        found: dict[str, list[int]] = {}
+        for n, (ids, count, temperature) in enumerate(jobs):
+            params = SamplingParams(max_tokens=count, temperature=temperature, ignore_eos=True, seed=n)
+            found[engine.add_request(ids, params)] = []
+        while engine.has_unfinished_requests:
+            for event in engine.step():
+                if event.token_id is not None:
+                    found[event.request_id].append(event.token_id)
+        return found
+
+    assert answers(fast, TritonAttention()) == answers(plain, ReferenceAttention())
+    assert not fast.broken
