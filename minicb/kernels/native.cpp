@@ -52,10 +52,11 @@ struct Shape {
 };
 
 // One row and one KV head: its group of query heads looks at keys first..end-1 of its request.
-template <typename T>
+// D: the head size if it is a common one, so that loops over it are unrolled; 0: whatever the shape says.
+template <typename T, int D>
 void attend_one(const T* q, const T* keys, const T* values, const int* pages, T* out, int64_t end, const Shape& s,
                 std::vector<float>& room) {
-  const int64_t group = s.heads / s.kv_heads, dim = s.dim, step = s.kv_heads * dim;
+  const int64_t group = s.heads / s.kv_heads, dim = D ? D : s.dim, step = s.kv_heads * dim;
   const int64_t begin = s.window ? std::max<int64_t>(0, end - s.window) : 0, length = end - begin;
   room.resize(group * (2 * dim + length) + dim);
   float *query = room.data(), *mixed = query + group * dim, *row = mixed + group * dim, *scores = row + dim;
@@ -120,11 +121,12 @@ void attend(const torch::Tensor& q, const torch::Tensor& k_cache, const torch::T
     scalar_t* result = out.mutable_data_ptr<scalar_t>();
     const int* pages = table.const_data_ptr<int>();
     const int64_t *owners = owner.const_data_ptr<int64_t>(), *limits = ends.const_data_ptr<int64_t>();
+    const auto one = s.dim == 64 ? attend_one<scalar_t, 64> : s.dim == 128 ? attend_one<scalar_t, 128> : attend_one<scalar_t, 0>;
     at::parallel_for(0, s.rows * s.kv_heads, 1, [&](int64_t first, int64_t last) {
       std::vector<float> room;
       for (int64_t job = first; job < last; ++job) {
         const int64_t row = job / s.kv_heads, head = job % s.kv_heads;
-        attend_one(queries + row * q.stride(0) + head * group * s.dim, keys + head * s.dim, values + head * s.dim,
+        one(queries + row * q.stride(0) + head * group * s.dim, keys + head * s.dim, values + head * s.dim,
                    pages + owners[row] * s.table_width, result + (row * s.heads + head * group) * s.dim, limits[row],
                    s, room);
       }
