@@ -65,6 +65,10 @@ CONCATENATE = Exercise(
             "append puts the whole chunk in as one item, and so your starts count chunks. Add its tokens: extend.",
         ),
         Twin(
+            answers.row_counting_chunks_from_one,
+            "append puts the whole chunk in as one item: extend adds its tokens. And the first chunk begins at 0.",
+        ),
+        Twin(
             answers.row_padded_to_the_longest,
             "you filled the chunks up to equal length. A ragged row has no padding: that is the point of it.",
         ),
@@ -88,6 +92,10 @@ CONCATENATE = Exercise(
         Twin(
             answers.row_as_a_sum_of_lists,
             "sum begins with the number 0, and a list cannot be added to a number: tell it what to begin with.",
+        ),
+        Twin(
+            answers.row_adding_a_number_to_starts,
+            "+= puts the items of another list behind; a single number goes there with append.",
         ),
         Twin(
             answers.row_in_tensors,
@@ -156,6 +164,10 @@ ROWS_TO_SAMPLE = Exercise(
         Twin(
             answers.rows_whole_chunks,
             "you read every row of the chunks. Only the last of each says what comes after what is known.",
+        ),
+        Twin(
+            answers.rows_in_a_tensor,
+            "the tensor is made later, together with the others; here a plain list of numbers is wanted.",
         ),
         Twin(answers.rows_as_yes_and_no, "wanted are the numbers of the rows, not a yes or no for each."),
         Twin(

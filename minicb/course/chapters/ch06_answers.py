@@ -62,6 +62,14 @@ def row_counting_chunks(chunks):
     return items, starts
 
 
+def row_counting_chunks_from_one(chunks):
+    items, starts = [], []
+    for chunk in chunks:
+        items.append(list(chunk))
+        starts.append(len(items))
+    return items, starts
+
+
 def row_padded_to_the_longest(chunks):
     width = max((len(chunk) for chunk in chunks), default=0)
     items = [item for chunk in chunks for item in list(chunk) + [0] * (width - len(chunk))]
@@ -110,6 +118,14 @@ def row_as_a_sum_of_lists(chunks):
     items, starts = sum(chunks), [0]
     for chunk in chunks:
         starts.append(starts[-1] + len(chunk))
+    return items, starts
+
+
+def row_adding_a_number_to_starts(chunks):
+    items, starts = [], [0]
+    for chunk in chunks:
+        items += chunk
+        starts += len(items)
     return items, starts
 
 
@@ -185,6 +201,10 @@ def rows_whole_chunks(q_start, samples):
 def rows_as_yes_and_no(q_start, samples):
     ends = [end - 1 for end, wanted in zip(q_start[1:], samples) if wanted]
     return [row in ends for row in range(q_start[-1])]
+
+
+def rows_in_a_tensor(q_start, samples):
+    return torch.tensor([end - 1 for end, wanted in zip(q_start[1:], samples) if wanted], dtype=torch.int64)
 
 
 def rows_with_the_total_taken_for_a_chunk(q_start, samples):

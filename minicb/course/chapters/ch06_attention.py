@@ -159,6 +159,10 @@ RAGGED_MASK = Exercise(
             "a single number cannot be added to a list: each request adds several, a range or a list of them.",
         ),
         Twin(
+            masks.ragged_with_the_new_ones_on_top,
+            "`context` counts the new tokens already: there are `total` keys, and the queries are the last of them.",
+        ),
+        Twin(
             masks.ragged_appending_ranges,
             "append puts the range in as one item; += adds its numbers.",
         ),

@@ -218,6 +218,18 @@ def ragged_adding_a_number(new, context):
     return visible(*map(torch.tensor, (q_pos, q_seq, k_pos, k_seq)))
 
 
+def ragged_with_the_new_ones_on_top(new, context):
+    from minicb.masks import visible
+
+    q_pos, q_seq, k_pos, k_seq = [], [], [], []
+    for i, (count, total) in enumerate(zip(new, context)):
+        q_pos += range(total, total + count)
+        q_seq += [i] * count
+        k_pos += range(total + count)
+        k_seq += [i] * (total + count)
+    return visible(*map(torch.tensor, (q_pos, q_seq, k_pos, k_seq)))
+
+
 def ragged_appending_ranges(new, context):
     from minicb.masks import visible
 
