@@ -346,16 +346,16 @@ draw_costs(costs(workloads))
 
 
 # %%
-def explore(prompt, decoding, context):
+def explore(prompt=12, decoding=3, context=6):
     ways = three_ways([1] * decoding + [prompt], [context] * decoding + [prompt])
     draw_areas(ways, title=f"{decoding} with {context} keys, beside a prompt of {prompt}").show()
 
 
-explore(prompt=12, decoding=3, context=6)
+explore()
 
 # %% [markdown]
-# Drag the sliders (optional; they need a running notebook). Find a setting where the dense mask computes *fewer* cells
-# than the rectangle.
+# Here the dense mask computes *fewer* cells than the rectangle. Drag one slider, as little as you can, until it
+# computes more (optional; it needs a running notebook). Which of the three gets there soonest, and which never?
 
 # %% widget
 from ipywidgets import interact
@@ -363,9 +363,10 @@ from ipywidgets import interact
 _ = interact(explore, prompt=(1, 40), decoding=(0, 8), context=(1, 40))
 
 # %% [markdown] folded What did you find?
-# The one above is such a setting: 4 x 12 x 12 = 576 cells for the rectangle, 15 x 30 = 450 for the dense mask. The
-# rectangle makes everybody as long as the prompt, the dense mask only adds up what there is. The more requests, and
-# the longer what they keep, the sooner the dense mask loses.
+# Soonest what the others keep: with 9 keys each instead of 6 it is 15 x 39 = 585 cells against 4 x 12 x 12 = 576. A
+# prompt of 8 instead of 12 gets there too: 286 against 256. More requests that decode never do: eight of them make
+# 1,200 against 1,296. The rectangle makes everybody as long as the prompt, the dense mask only adds up what there is. So
+# it loses as soon as the others keep nearly as much as the prompt is long, and in a server they mostly do.
 
 # %% [markdown]
 # ## From the bug museum: a batch that is none
