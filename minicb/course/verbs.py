@@ -112,6 +112,8 @@ def catch_up(chapter: int) -> None:
     """Copy the reference for every exercise before this chapter that you have not done. Yours stays as it is."""
     if not isinstance(chapter, int):
         raise ValueError(f"write the chapter as a number, as in catch_up(2); this is {chapter!r}")
+    if not 0 <= chapter <= max(chapters()) + 1:
+        raise ValueError(f"there is no chapter {chapter} to catch up to: the last one is {max(chapters())}")
     copied, there = list[str](), list[str]()
     for one in exercises().values():
         text = work.read(one)

@@ -365,8 +365,8 @@ _ = interact(explore, prompt=(1, 40), decoding=(0, 8), context=(1, 40))
 # %% [markdown] folded What did you find?
 # Soonest what the others keep: with 9 keys each instead of 6 it is 15 x 39 = 585 cells against 4 x 12 x 12 = 576. A
 # prompt of 8 instead of 12 gets there too: 286 against 256. More requests that decode never do: eight of them make
-# 1,200 against 1,296. The rectangle makes everybody as long as the prompt, the dense mask only adds up what there is. So
-# it loses as soon as the others keep nearly as much as the prompt is long, and in a server they mostly do.
+# 1,200 against 1,296. The rectangle makes everybody as long as the prompt, the dense mask only adds up what there is.
+# So it loses as soon as the others keep nearly as much as the prompt is long, and in a server they mostly do.
 
 # %% [markdown]
 # ## From the bug museum: a batch that is none

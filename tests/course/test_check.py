@@ -89,6 +89,11 @@ def test_an_unknown_id_names_the_known_ones() -> None:
         check("2.9")
 
 
+def test_the_graduation_is_no_exercise_and_says_what_it_is() -> None:
+    with pytest.raises(ValueError, match=r"8\.3 is the graduation: call graduate\(\)"):
+        check("8.3")
+
+
 def test_an_id_is_text() -> None:
     with pytest.raises(ValueError, match=r'write the id as text: "2\.2"'):
         check(2.2)  # type: ignore[arg-type]

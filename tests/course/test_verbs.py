@@ -16,7 +16,7 @@ from minicb import cli, seams
 from minicb.attention import weights
 from minicb.course import work
 from minicb.course.answer import generate
-from minicb.course.spec import exercises, find
+from minicb.course.spec import chapters, exercises, find
 from minicb.engine import Engine
 from minicb.masks import causal_mask, chunk_mask
 from minicb.seams import SEAMS, NotYours
@@ -107,6 +107,13 @@ def test_a_broken_file_of_the_learners_is_not_overwritten_by_catch_up(home: Path
     assert path.read_text(encoding="utf-8") == "# half a thought"
 
 
+@pytest.mark.parametrize("chapter", [-1, 1000])
+def test_nobody_catches_up_to_a_chapter_that_is_not_there(chapter: int, home: Path) -> None:
+    with pytest.raises(ValueError, match=f"there is no chapter {chapter} to catch up to: the last one is "):
+        course.catch_up(chapter)
+    assert not list(home.rglob("*.py"))
+
+
 def test_a_second_catch_up_copies_nothing_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     course.catch_up(1)
     assert out(capsys).startswith("Copied for you: 0.1 greedy_pick.\n")
@@ -121,7 +128,7 @@ def test_a_second_catch_up_copies_nothing_and_says_so(capsys: pytest.CaptureFixt
 def test_after_catching_up_the_map_leads_to_what_is_missing() -> None:
     course.catch_up(2)
     assert "Next: 2.1 causal_mask" in str(course.progress())
-    course.catch_up(1000)
+    course.catch_up(max(chapters()) + 1)
     assert "Next: 0.1 greedy_pick" in str(course.progress())
 
 

@@ -123,6 +123,14 @@ PLAN_RUNNING = Exercise(
             answers.plan_greedily_but_one_at_least,
             "the ones behind get their 1 from nothing: the sum passes the budget. Hold it back before you give.",
         ),
+        Twin(
+            answers.plan_all_that_can_be_spared,
+            "you give all that can be spared, wanted or not: nobody takes more than its uncomputed tokens.",
+        ),
+        Twin(
+            answers.plan_reserving_all_that_is_wanted_behind,
+            "you hold back all that those behind want. One token each is enough: they get the rest later.",
+        ),
         Twin(answers.plan_without_a_budget, "everybody gets what it wants; together they may not pass the budget."),
         Twin(
             answers.plan_one_each,

@@ -84,6 +84,22 @@ def plan_without_paying(uncomputed, budget):
     return [min(wanted, budget) for wanted in uncomputed]
 
 
+def plan_all_that_can_be_spared(uncomputed, budget):
+    counts = []
+    for place in range(len(uncomputed)):
+        counts.append(budget - (len(uncomputed) - place - 1))
+        budget -= counts[-1]
+    return counts
+
+
+def plan_reserving_all_that_is_wanted_behind(uncomputed, budget):
+    counts = []
+    for place, wanted in enumerate(uncomputed):
+        counts.append(min(wanted, budget - sum(uncomputed[place + 1 :])))
+        budget -= counts[-1]
+    return counts
+
+
 def plan_without_a_budget(uncomputed, budget):
     return list(uncomputed)
 
