@@ -20,6 +20,8 @@ from figure_runs import FOUR, SIZES, TOKENS, continuous, head, many_runs, padded
 
 import minicb.course.draw as d
 import minicb.course.table  # noqa: F401 - with it every module that has a seam
+from minicb.bench.charts import draw_growth, draw_race
+from minicb.bench.page import stored_reports
 from minicb.bench.receipts import r4
 from minicb.masks import block_mask, causal_mask, chunk_mask, visible
 from minicb.padding import PAD_ID, left_pad
@@ -168,6 +170,16 @@ def tail_latency() -> d.Picture:
 @figure
 def aging_frontier() -> d.Picture:
     return r4.pictures(stored("R4"))["frontier"]
+
+
+@figure
+def bench() -> d.Picture:
+    return draw_race(stored_reports(HERE)[0])
+
+
+@figure
+def bench_growth() -> d.Picture:
+    return draw_growth(stored_reports(HERE)[0])
 
 
 @figure

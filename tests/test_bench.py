@@ -13,6 +13,7 @@ import pytest
 import torch
 from oracle import one_thread
 
+from minicb.bench import page as page_module
 from minicb.bench import race as race_module
 from minicb.bench.charts import draw_growth, draw_race
 from minicb.bench.growth import grow_batch, measure_machine, weights_read
@@ -250,3 +251,12 @@ def test_the_pictures_say_what_the_report_says(monkeypatch: pytest.MonkeyPatch) 
     report = {"engines": engines, "workload": work, "dtype": "float32", "growth": growth}
     assert draw_race(report).data == "minicb: 90.0; other: 30.0 tokens/s"
     assert draw_growth(report).data.startswith("measured: from 188.7 to ")
+
+
+# ---- the results page
+
+
+def test_the_table_in_the_readme_is_what_the_stored_reports_say() -> None:
+    """If this fails: python -m minicb.bench.page"""
+    text = (page_module.ROOT / "README.md").read_text(encoding="utf-8")
+    assert text == page_module.put(text, page_module.page(page_module.stored_reports()))

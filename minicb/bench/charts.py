@@ -44,6 +44,6 @@ def draw_growth(report: dict[str, Any], theme: Theme = LIGHT) -> Picture:
         log_x=True,
         log_y=True,
         limits=lines,
-        title=f"A decode step, {report['dtype']}: more requests, nearly the same time",
+        title=f"A decode step by its number of requests, {report['dtype']}",
         theme=theme,
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from minicb.commands import add_model_arguments, add_scheduling_arguments, scheduling
@@ -150,7 +151,7 @@ def table(results: Sequence[Result]) -> list[str]:
     head = "".join(f"{word:>10}" for word in ("tokens/s", "slowest", "fastest", "ready s", "peak MB"))
     lines = [f"\n{'engine':<22}{head}  same answers"]
     for one in results:
-        tokens = one.output_tokens_per_s * sorted(one.runs_s)[len(one.runs_s) // 2]
+        tokens = one.output_tokens_per_s * median(one.runs_s)
         slow, fast = tokens / max(one.runs_s), tokens / min(one.runs_s)
         memory = f"{one.peak_rss_bytes / 1e6:,.0f}" if one.peak_rss_bytes else "?"
         lines.append(
