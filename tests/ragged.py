@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from oracle import poison
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from minicb.batch import Batch
 from minicb.cache import KVCache
+from minicb.engine import Engine
 from minicb.model import ModelConfig, RopeConfig
 from minicb.reference import Attention, ReferenceAttention
+from minicb.sampling import SamplingParams
 
 
 def make_batch(rng: random.Random, page_size: int, kv_len: list[int], new: list[int]) -> tuple[Batch, int]:
@@ -88,3 +91,19 @@ def attend_both(
         return attention.bind(batch.to(torch.device(device)), cache)(0, window, *new).float().cpu()
 
     return attend_with(ReferenceAttention(), torch.float32, "cpu"), attend_with(attention, dtype, device)
+
+
+def answers_of(
+    model: Any, attention: Attention, jobs: Sequence[tuple[list[int], int, float]], **limits: int
+) -> dict[str, list[int]]:
+    """The tokens that an engine with these limits gives to jobs of (prompt, length, temperature), seeded by place."""
+    engine = Engine(model, attention=attention, **limits)
+    found: dict[str, list[int]] = {}
+    for n, (ids, count, temperature) in enumerate(jobs):
+        params = SamplingParams(max_tokens=count, temperature=temperature, ignore_eos=True, seed=n)
+        found[engine.add_request(ids, params)] = []
+    while engine.has_unfinished_requests:
+        for event in engine.step():
+            if event.token_id is not None:
+                found[event.request_id].append(event.token_id)
+    return found

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 import torch
 from oracle import Steps, random_ids
-from ragged import make_batch
+from ragged import answers_of, make_batch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from minicb import kernels
 from minicb.cache import KVCache, in_one_copy
-from minicb.engine import Engine
 from minicb.kernels.graphs import MAX_ROWS, DecodeStep, GraphedModel, can_replay, round_up
 from minicb.kernels.grouped import GroupedAttention
 from minicb.kernels.varlen import VarlenAttention
@@ -90,19 +89,8 @@ def test_an_engine_with_graphs_gives_the_tokens_of_one_without() -> None:
     rng = random.Random(2)
     jobs = [(random_ids(rng, rng.randint(1, 20)), rng.randint(1, 12), rng.choice([0.0, 1.0])) for _ in range(12)]
 
-    def answers(model: Any, attention: Attention) -> dict[str, list[int]]:
-        engine = Engine(model, max_num_batched_tokens=16, max_num_seqs=5, max_model_len=40, attention=attention)
-        found: dict[str, list[int]] = {}
-        for n, (ids, count, temperature) in enumerate(jobs):
-            params = SamplingParams(max_tokens=count, temperature=temperature, ignore_eos=True, seed=n)
-            found[engine.add_request(ids, params)] = []
-        while engine.has_unfinished_requests:
-            for event in engine.step():
-                if event.token_id is not None:
-                    found[event.request_id].append(event.token_id)
-        return found
-
-    assert answers(model, Capturable()) == answers(plain, ReferenceAttention())
+    limits = {"max_num_batched_tokens": 16, "max_num_seqs": 5, "max_model_len": 40}
+    assert answers_of(model, Capturable(), jobs, **limits) == answers_of(plain, ReferenceAttention(), jobs, **limits)
     assert recorder.replays > 5
     assert recorder.recordings <= 4
 

@@ -11,14 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from oracle import Steps, one_thread, random_ids
+from ragged import answers_of
 from torch import nn
 
-from minicb.engine import Engine
 from minicb.kernels import attention_on_cuda, faster_on_cuda
 from minicb.kernels.graphs import GraphedModel
-from minicb.model import Layer, Model, ModelConfig, RMSNorm, RopeConfig, SelfAttention, rotate
-from minicb.reference import Attention, ReferenceAttention
-from minicb.sampling import SamplingParams
+from minicb.model import Layer, ModelConfig, RMSNorm, RopeConfig, SelfAttention, rotate
+from minicb.reference import ReferenceAttention
 from minicb.weights import random_model, tiny_config
 
 pytest.importorskip("triton", reason="Triton is not installed: `make kernels` fetches it (Linux)")
@@ -131,17 +130,8 @@ def test_all_together_an_engine_gives_the_tokens_of_the_plain_one() -> None:
     rng = random.Random(5)
     jobs = [(random_ids(rng, n), count, heat) for n, count, heat in ((5, 2, 0.0), (1, 3, 1.0), (2, 3, 0.0))]
 
-    def answers(model: Model, attention: Attention) -> dict[str, list[int]]:
-        engine = Engine(model, max_num_batched_tokens=8, max_num_seqs=3, max_model_len=16, attention=attention)
-        found: dict[str, list[int]] = {}
-        for n, (ids, count, temperature) in enumerate(jobs):
-            params = SamplingParams(max_tokens=count, temperature=temperature, ignore_eos=True, seed=n)
-            found[engine.add_request(ids, params)] = []
-        while engine.has_unfinished_requests:
-            for event in engine.step():
-                if event.token_id is not None:
-                    found[event.request_id].append(event.token_id)
-        return found
-
-    assert answers(fast, TritonAttention()) == answers(plain, ReferenceAttention())
+    limits = {"max_num_batched_tokens": 8, "max_num_seqs": 3, "max_model_len": 16}
+    assert answers_of(fast, TritonAttention(), jobs, **limits) == answers_of(
+        plain, ReferenceAttention(), jobs, **limits
+    )
     assert not fast.broken

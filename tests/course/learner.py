@@ -60,3 +60,13 @@ def forget() -> None:
     workbench.clear()
     for id in exercises():
         seams.uninstall(id)
+
+
+class Letters:
+    """A tokenizer of single letters."""
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) - 96 for letter in text]
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(chr(96 + id % 26) for id in ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from learner import Letters
 from torch import Tensor
 
 from minicb.checkpoint import Tokenizer
@@ -27,16 +28,6 @@ def test_with_one_staircase_requests_read_each_other_at_the_same_cost() -> None:
     right, wrong = measure("packed", in_one_row(), THREE), measure("packed", in_one_row(staircase), THREE)
     assert not wrong.identical
     assert (wrong.steps, wrong.computed, wrong.longest_gap) == (right.steps, right.computed, right.longest_gap)
-
-
-class Letters:
-    """A tokenizer of single letters."""
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(letter) - 96 for letter in text]
-
-    def decode(self, ids: list[int]) -> str:
-        return "".join(chr(96 + id % 26) for id in ids)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from learner import handed_in, words
 
 pytest.importorskip("matplotlib")
 
+from learner import Letters
 from pictures import words_outside
 
 from minicb import seams
@@ -73,16 +74,6 @@ def test_a_run_leaves_the_step_as_it_was() -> None:
 
 
 # -- several prompts, with their words
-
-
-class Letters:
-    """A tokenizer of single letters."""
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(letter) - 96 for letter in text]
-
-    def decode(self, ids: list[int]) -> str:
-        return "".join(chr(96 + id % 26) for id in ids)
 
 
 @pytest.fixture
