@@ -15,6 +15,8 @@ import pytest
 from stand_ins import Scripted, digest, small_engine
 
 from minicb import cli, commands
+from minicb import policy as policy_module
+from minicb import scheduler as scheduler_module
 from minicb.bench.arrivals import Job
 from minicb.bench.simulate import Simulation, Step, TokenPool, open_job, simulate
 from minicb.bench.steptime import Constant, Roofline
@@ -496,3 +498,9 @@ def test_no_policy_budget_or_order_changes_an_answer(seed: int, dtype: str) -> N
         knobs = {"max_num_batched_tokens": budget, "max_num_seqs": seqs, "policy": policy, "step_order": order}
         knobs |= draw.choice(({}, {"enable_chunked_prefill": False}, {"long_prefill_token_threshold": 2}))
         assert answers(model, prompts, lengths, backfill=draw.choice((0, 2)), **knobs) == alone, knobs
+
+
+def test_the_command_line_offers_every_policy_and_step_order_there_is() -> None:
+    """It keeps the names of its own, so that --help need not wait for torch."""
+    assert tuple(policy_module.POLICIES) == commands.POLICIES
+    assert commands.STEP_ORDERS == scheduler_module.STEP_ORDERS
