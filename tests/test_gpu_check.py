@@ -21,9 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_without_a_gpu_it_says_so_in_one_line_and_is_no_failure(tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONWARNDEFAULTENCODING"}
     run = subprocess.run(
         [sys.executable, "-m", "tests.harness.gpu", "--json", str(tmp_path / "gpu.json")], cwd=ROOT, check=False,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, encoding="utf-8",
+        env={**environment, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, encoding="utf-8",
     )  # fmt: skip
     assert (run.returncode, run.stdout, run.stderr) == (0, gpu.NO_GPU + "\n", "")
     assert not list(tmp_path.iterdir())
