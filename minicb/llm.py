@@ -34,7 +34,7 @@ class LLM:
 
     model: None for the packaged one, a local folder, a hub name, or a ready `Model` (then give `tokenizer` too,
         or prompts can only be token ids)
-    native: compile an extra for CPUs at first use (half a minute, kept in the cache; needs g++ and ninja)
+    native: compile an extra for CPUs at first use (seconds, kept in the cache; needs a C++ compiler)
     options: those of `Engine`
     A model that is loaded here is made faster, unless a learner's own parts are installed: those run in the plain one.
     """

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import copy
+import platform
 import random
+import re
+import sys
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,8 +22,8 @@ from minicb.engine import Engine
 from minicb.kernels import best_attention, faster, fused, native
 from minicb.kernels.fused import FusedLayer, Packed, can_pack
 from minicb.kernels.grouped import GroupedAttention
-from minicb.kernels.native import NativeAttention, NativeLayer, extension
-from minicb.model import Layer, Model, ModelConfig, RMSNorm, RopeConfig
+from minicb.kernels.native import NativeAttention, NativeHead, library
+from minicb.model import Layer, Model, ModelConfig, RopeConfig
 from minicb.reference import ReferenceAttention
 from minicb.weights import random_model, tiny_config
 
@@ -42,7 +47,7 @@ def small_models_on_one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def compiled() -> None:
     try:
-        extension()
+        library()
     except ValueError as error:
         pytest.skip(str(error))
 
@@ -141,11 +146,68 @@ def test_compiled_attention_in_bfloat16_differs_by_its_rounding_only(group: int,
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (63, 40), (64, 7), (65, 64), (300, 33)])
+def test_a_product_in_panels_is_the_product(outputs: int, inputs: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(outputs, inputs, dtype=dtype)
+    head = NativeHead(weight)
+    for rows in (0, 1, 5, 6, 7, 13, 64):
+        x = torch.randn(rows, inputs, dtype=dtype)
+        exact = nn.functional.linear(x.double(), weight.double()).float()
+        torch.testing.assert_close(head(x), exact, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("compiled")
 def test_an_engine_chooses_compiled_attention_for_a_compiled_model() -> None:
     model = faster(random_model(CONFIGS["llama"], dtype="float32"), native=True)
-    assert isinstance(model.layers[0], NativeLayer)
-    assert not any(isinstance(part, RMSNorm) for part in model.modules())
+    assert not any(isinstance(part, Layer | nn.Linear) for part in model.modules())
     assert isinstance(Engine(model, max_model_len=32).attention, NativeAttention)
+    layers = list(model.layers)
+    assert list(faster(model, native=True).layers) == layers
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+def test_chunks_go_to_a_processor_that_multiplies_bfloat16(
+    config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+    whole = FusedLayer.forward
+    monkeypatch.setattr(FusedLayer, "forward", lambda self, x, *rest: rows.append(len(x)) or whole(self, x, *rest))
+    monkeypatch.setattr(native, "multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(native, "MANY_ROWS", 10)
+    agree(config, torch.bfloat16, lambda model: faster(model, native=True))
+    assert rows == [14, 14, 14, 14]  # two steps of 14 tokens, two layers
+    agree(config, torch.float32, lambda model: faster(model, native=True))
+    assert len(rows) == 4
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("without", ["-mno-avx512f", "-mno-avx512f -mno-avx2 -mno-fma -mno-avx"])
+def test_older_processors_compute_the_same(without: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MINICB_CACHE", str(tmp_path))
+    monkeypatch.setenv("CXX", f"{' '.join(native.find_compiler())} {without}")
+    if platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("these are x86 processors")
+    monkeypatch.setattr(native, "library", cache(library.__wrapped__))
+    assert native.library().lanes() < 16
+    for dtype in native.TYPES:
+        agree(CONFIGS["all biases"], dtype, lambda model: faster(model, native=True))
+        agree(CONFIGS["qwen3"], dtype, lambda model: faster(model, native=True))
+    reference, compiled = attend_both(NativeAttention(), 3, 3, 64, 8)
+    torch.testing.assert_close(compiled, reference, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_it_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native.subprocess, "run", None)
+    assert library.__wrapped__().lanes() == library().lanes()
+
+
+@pytest.mark.usefixtures("compiled")
+def test_small_numbers_of_the_rest_of_the_process_are_not_flushed_to_zero() -> None:
+    assert float(torch.full((1,), 1e-39) * 0.5) > 0
 
 
 def test_a_type_that_is_not_compiled_is_refused_in_one_line() -> None:
@@ -154,9 +216,25 @@ def test_a_type_that_is_not_compiled_is_refused_in_one_line() -> None:
 
 
 def test_without_a_compiler_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_compiler(*_: object, **__: object) -> None:
-        raise RuntimeError("Ninja is required to load C++ extensions\nand more")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(native.shutil, "which", lambda _: None)
+    with pytest.raises(ValueError, match=r"cannot be built \(there is no C\+\+ compiler\): install g\+\+, or name"):
+        library.__wrapped__()
 
-    monkeypatch.setattr("torch.utils.cpp_extension.load", no_compiler)
-    with pytest.raises(ValueError, match=r"cannot be built \(Ninja is required .*\): install g\+\+ and ninja, or go"):
-        native.extension.__wrapped__()
+
+@pytest.mark.parametrize(
+    ("compiler", "why"),
+    [
+        ("{python} -c 'import sys; sys.exit(\"native.cpp:1: error: no such thing\")'", "native.cpp:1: error: no such"),
+        ("/no/such/compiler", "No such file or directory: '/no/such/compiler'"),
+        ("{python} -c pass", "No such file or directory"),  # says that all is well and makes nothing
+    ],
+)
+def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
+    compiler: str, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MINICB_CACHE", str(tmp_path))
+    monkeypatch.setenv("CXX", compiler.format(python=sys.executable))
+    with pytest.raises(ValueError, match=re.escape(why)):
+        library.__wrapped__()
+    assert not list((tmp_path / "native").iterdir())

@@ -11,6 +11,9 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="a checkpoint folder or hub name (default: the packaged one)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: auto)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16, float16 (default: auto)")
+    parser.add_argument(
+        "--native", action="store_true", help="compile an extra for CPUs at first use (seconds; needs a C++ compiler)"
+    )
 
 
 STEP_ORDERS = ("stall_free", "prefill_first")

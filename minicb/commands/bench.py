@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--llama-python", metavar="PATH", help="the Python of an environment that has llama-cpp-python")
     parser.add_argument("--llama-model", metavar="FILE", help="the GGUF file for llama.cpp")
     parser.add_argument(
-        "--growth", action="store_true", help="decode steps by batch and by context as well, beside the roofline"
+        "--growth",
+        action="store_true",
+        help="decode steps by batch and by context as well, beside the roofline; with --native, of the compiled extra",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="draw the results into this folder")
@@ -97,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     for name, ratio in report["ratios"].items():
         print(f"{name}: {ratio:.2f}")
     if args.growth:
-        report["growth"] = growth(job)
+        report["growth"] = growth(job, native=args.native)
     save(args, report)
     return 0
 
@@ -161,13 +163,13 @@ def table(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def growth(job: Job) -> dict[str, Any]:
+def growth(job: Job, *, native: bool) -> dict[str, Any]:
     """Decode steps of minicb by batch and by context."""
     from minicb.bench.growth import grow_batch, grow_context, measure_machine
     from minicb.kernels import faster
     from minicb.weights import load
 
-    model = faster(load(job.model, job.device, job.dtype)[0])
+    model = faster(load(job.model, job.device, job.dtype)[0], native=native)
     limits = measure_machine(model)
     by_batch, by_context = grow_batch(model), grow_context(model)
     print(f"\nread {limits.read_bytes_per_s / 1e9:.1f} GB/s, multiply {limits.flops_per_s / 1e9:,.0f} GFLOP/s")
@@ -180,7 +182,7 @@ def growth(job: Job) -> dict[str, Any]:
     print(f"one request alone: {alone:.2f} times the time of reading the weights once")
     return {
         "machine": asdict(limits), "batch": [asdict(p) for p in by_batch], "context": [asdict(p) for p in by_context],
-        "alone_over_weights": alone,
+        "alone_over_weights": alone, "native": native,
     }  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     params = SamplingParams(
         temperature=args.temperature, top_p=args.top_p, seed=args.seed, max_tokens=args.max_tokens
     )  # before the model is loaded: a value out of range is said at once
-    llm = LLM(args.model, device=args.device, dtype=args.dtype, max_num_seqs=1)
+    llm = LLM(args.model, device=args.device, dtype=args.dtype, native=args.native, max_num_seqs=1)
     first: list[Message] = [{"role": "system", "content": args.system}] if args.system else []
     talk = list(first)
     interactive = sys.stdin.isatty()

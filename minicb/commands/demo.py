@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     from minicb.weights import load
 
     model, tokenizer = load(args.model, args.device, args.dtype)
-    model = faster(model)
+    model = faster(model, native=args.native)
     folder = find_checkpoint(args.model)
     peer = Transformers(folder, model.device, model.dtype, model.config.end_ids)
     ids = [tokenizer.chat(prompt.messages) for prompt in prompts]
