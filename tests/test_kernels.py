@@ -19,10 +19,11 @@ from ragged import attend_both
 from torch import nn
 
 from minicb.engine import Engine
-from minicb.kernels import best_attention, faster, fused, native
+from minicb.kernels import best_attention, compiler, faster, fused, native
+from minicb.kernels.compiler import library
 from minicb.kernels.fused import FusedLayer, Packed, can_pack
 from minicb.kernels.grouped import GroupedAttention
-from minicb.kernels.native import NativeAttention, NativeHead, library
+from minicb.kernels.native import NativeAttention, NativeHead
 from minicb.model import Layer, Model, ModelConfig, RopeConfig
 from minicb.reference import ReferenceAttention
 from minicb.weights import random_model, tiny_config
@@ -187,12 +188,12 @@ def test_chunks_go_to_a_processor_that_multiplies_bfloat16(
 @pytest.mark.parametrize("without", ["-mno-avx512f", "-mno-avx512f -mno-avx2 -mno-fma -mno-avx"])
 def test_older_processors_compute_the_same(without: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MINICB_CACHE", str(tmp_path))
-    monkeypatch.setenv("CXX", f"{' '.join(native.find_compiler())} {without}")
+    monkeypatch.setenv("CXX", f"{' '.join(compiler.find_compiler())} {without}")
     if platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("these are x86 processors")
     monkeypatch.setattr(native, "library", cache(library.__wrapped__))
     assert native.library().lanes() < 16
-    for dtype in native.TYPES:
+    for dtype in native.NAMES:
         agree(CONFIGS["all biases"], dtype, lambda model: faster(model, native=True))
         agree(CONFIGS["qwen3"], dtype, lambda model: faster(model, native=True))
     reference, compiled = attend_both(NativeAttention(), 3, 3, 64, 8)
@@ -201,7 +202,7 @@ def test_older_processors_compute_the_same(without: str, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("compiled")
 def test_it_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native.subprocess, "run", None)
+    monkeypatch.setattr(compiler.subprocess, "run", None)
     assert library.__wrapped__().lanes() == library().lanes()
 
 
@@ -217,13 +218,13 @@ def test_a_type_that_is_not_compiled_is_refused_in_one_line() -> None:
 
 def test_without_a_compiler_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(native.shutil, "which", lambda _: None)
+    monkeypatch.setattr(compiler.shutil, "which", lambda _: None)
     with pytest.raises(ValueError, match=r"cannot be built \(there is no C\+\+ compiler\): install g\+\+, or name"):
         library.__wrapped__()
 
 
 @pytest.mark.parametrize(
-    ("compiler", "why"),
+    ("command", "why"),
     [
         ("{python} -c 'import sys; sys.exit(\"native.cpp:1: error: no such thing\")'", "native.cpp:1: error: no such"),
         ("/no/such/compiler", "No such file or directory: '/no/such/compiler'"),
@@ -231,10 +232,10 @@ def test_without_a_compiler_the_message_says_what_to_do(monkeypatch: pytest.Monk
     ],
 )
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
-    compiler: str, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: str, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MINICB_CACHE", str(tmp_path))
-    monkeypatch.setenv("CXX", compiler.format(python=sys.executable))
+    monkeypatch.setenv("CXX", command.format(python=sys.executable))
     with pytest.raises(ValueError, match=re.escape(why)):
         library.__wrapped__()
     assert not list((tmp_path / "native").iterdir())

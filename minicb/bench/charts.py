@@ -19,7 +19,7 @@ def draw_race(report: dict[str, Any], theme: Theme = LIGHT) -> Picture:
         engines,
         unit="tokens/s",
         digits=1,
-        limit=(floor[0], "the products alone") if floor else None,
+        limit=(floor[0], "torch's products alone") if floor else None,
         colors={name: HUES[0] if name == first else theme.muted for name in engines},
         title=f"{work['name']}, {report['dtype']}: {work['requests']} requests, {work['output_tokens']:,} to write",
         theme=theme,

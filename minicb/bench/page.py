@@ -20,7 +20,7 @@ NAMES = {
     "transformers-cb": "transformers continuous batching",
     "vllm": "vLLM, its CPU build",
     "llama.cpp": "llama.cpp, its own file's weights",
-    "gemm-floor": "*the products alone*",
+    "gemm-floor": "*torch's products alone*",
 }
 
 
@@ -36,9 +36,11 @@ def page(reports: Sequence[dict[str, Any]]) -> str:
     work, machine = reports[0]["workload"], reports[0]["machine"]
     rounds = len(reports[0]["engines"][0]["runs_s"])
     read, write = f"{work['prompt_tokens']:,} tokens to read", f"{work['output_tokens']:,} to write"
-    place = f"{machine['cores']} cores of a {machine['cpu']}, torch {machine['torch']}, {reports[0]['date']}"
+    place = f"{machine['cores']} cores of a {machine['cpu']} ({instructions(machine)})"
+    made = f"torch {machine['torch']}, {reports[0]['date']}"
     lines = [
-        f"`{work['name']}`: {work['requests']} requests, {read} and {write}, all there at the start, greedy. {place}.",
+        f"`{work['name']}`: {work['requests']} requests, {read} and {write}, all there at the start, greedy.",
+        f"{place}, {made}.",
         f"Written tokens a second: the median of {rounds} runs in turns (slowest-fastest).",
         "",
         "| engine | " + " | ".join(report["dtype"] for report in reports) + " | ready after | peak memory |",
@@ -53,6 +55,10 @@ def page(reports: Sequence[dict[str, Any]]) -> str:
         ready, peak = ("", "") if name == "gemm-floor" else (ready, peak)
         lines.append(f"| {NAMES[name]}{version} | " + " | ".join(cells) + f" | {ready} | {peak} |")
     return "\n".join(lines) + "\n"
+
+
+def instructions(machine: dict[str, Any]) -> str:
+    return f"{machine['vectors']}, bfloat16 {'in hardware' if machine['multiplies_bfloat16'] else 'emulated'}"
 
 
 def speed(engine: dict[str, Any] | None, tokens: int) -> str:

@@ -28,7 +28,7 @@ ABOUT = """\
 Serve one workload with several engines, each in a process of its own, in turns:
 
   minicb               as `LLM` runs it            minicb-native     with the compiled extra
-  minicb-reference     the plain attention         gemm-floor        its matrix products and nothing else
+  minicb-reference     the plain attention         gemm-floor        torch's products and nothing else
   transformers-static  left-padded batches         transformers-cb   its own continuous batching
   vllm, llama.cpp      from another environment: --vllm-python, --llama-python
 
@@ -132,6 +132,8 @@ def machine() -> dict[str, Any]:
     """What ran this, in a few words."""
     import torch
 
+    from minicb.kernels.native import multiplies_bfloat16
+
     cpu = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -142,6 +144,8 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": cpu,
         "cores": os.cpu_count(),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
+        "multiplies_bfloat16": multiplies_bfloat16(),
         "gpu": gpu,
         "python": platform.python_version(),
         "torch": torch.__version__,

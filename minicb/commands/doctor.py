@@ -148,12 +148,14 @@ def bf16_support(device: torch.device) -> Finding:
     """Does the hardware itself multiply bfloat16? Software does it anywhere, slowly."""
     import torch
 
+    from minicb.kernels.native import BFLOAT16_INSTRUCTIONS
+
     backend = getattr(torch, device.type)
     if hasattr(backend, "is_bf16_supported"):
         native: bool | None = bool(backend.is_bf16_supported(including_emulation=False))
     elif hasattr(backend, "get_capabilities"):
         told = backend.get_capabilities()
-        native = any(told.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
+        native = any(told.get(name, False) for name in BFLOAT16_INSTRUCTIONS)
     else:
         native = None
     if native is None:

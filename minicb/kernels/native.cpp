@@ -28,6 +28,7 @@ constexpr int64_t AHEAD = 4096;  // bytes between what is multiplied and what is
 constexpr int64_t KEYS = 64;     // keys that attention looks at together
 
 typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float Quad __attribute__((vector_size(16), aligned(4)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES), aligned(4)));
 
@@ -124,6 +125,22 @@ inline float total(Vec v) {
   float sum = 0;
   for (int i = 0; i < LANES; ++i) sum += v[i];
   return sum;
+}
+
+// The totals of four vectors, side by side.
+inline Quad totals(const Vec* v) {
+  Quad parts[4];
+  for (int j = 0; j < 4; ++j) {
+    Quad quarters[LANES / 4];
+    std::memcpy(quarters, v + j, sizeof(Vec));
+    parts[j] = quarters[0];
+    for (int i = 1; i < LANES / 4; ++i) parts[j] += quarters[i];
+  }
+  const auto pairs = [](Quad a, Quad b) {
+    return __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  };
+  const Quad ab = pairs(parts[0], parts[1]), cd = pairs(parts[2], parts[3]);
+  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
 // x / rms(x) * weight
@@ -228,15 +245,16 @@ struct Block {
   int64_t request, first, rows;  // consecutive new tokens of one request
 };
 
-// M queries [M, LENGTH] against n keys [n, LENGTH]: scores[m, k]. A key is read once for all of them.
+// M queries [M, length] against n keys [KEYS, length], four at a time: scores [M, KEYS]; those from n on mean nothing.
 template <int M, int LENGTH>
 void dots(const float* queries, const float* keys, int64_t n, int64_t length, float* scores) {
   const int64_t size = LENGTH ? LENGTH : length;
-  for (int64_t k = 0; k < n; ++k) {
-    Vec sums[M] = {};
+  for (int64_t k = 0; k < n; k += 4) {
+    Vec sums[M][4] = {};
     for (int64_t i = 0; i < size; i += LANES)
-      for (int m = 0; m < M; ++m) sums[m] += vec(queries + m * size + i) * vec(keys + k * size + i);
-    for (int m = 0; m < M; ++m) scores[m * KEYS + k] = total(sums[m]);
+      for (int j = 0; j < 4; ++j)
+        for (int m = 0; m < M; ++m) sums[m][j] += vec(queries + m * size + i) * vec(keys + (k + j) * size + i);
+    for (int m = 0; m < M; ++m) *reinterpret_cast<Quad*>(scores + m * KEYS + k) = totals(sums[m]);
   }
 }
 

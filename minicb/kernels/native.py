@@ -1,10 +1,10 @@
-"""A compiled extra for CPUs: `native.cpp`, built at first use and kept in the cache. Nobody needs it.
+"""A compiled extra for CPUs: layers, attention and head in C++ (`native.cpp`). Nobody needs it.
 
     LLM(native=True)      or --native on the command line
 
-It wants a C++ compiler and nothing else: a few seconds once. A layer is then three calls, before attention, attention,
-after it, and its products read weights that lie as they are read (`panels`). On two cores that is faster than
-oneDNN's products alone, which is why it has products of its own; the README has the measurements.
+It wants a C++ compiler and nothing else (`compiler.py`). A layer is then three calls, before attention, attention,
+after it, and its products read weights that lie as they are read (`panels`). On two cores that is faster than oneDNN's
+products alone, which is why it has products of its own; the README has the measurements.
 
 One exception: where the processor multiplies bfloat16 itself (AMX, AVX-512 BF16), long chunks of prompts go to oneDNN,
 which uses that. Such a model keeps its layers' weights twice.
@@ -13,16 +13,8 @@ which uses that. Such a model keeps its layers' weights twice.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import tempfile
 from ctypes import c_double, c_int, c_int64, c_void_p
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,78 +23,13 @@ from torch import Tensor, nn
 
 from minicb.batch import Batch
 from minicb.cache import KVCache
-from minicb.checkpoint import packaged_model_folder
+from minicb.kernels.compiler import library
 from minicb.kernels.fused import FusedLayer
 from minicb.model import Attend, Layer, Model
 
-COMPILERS = ("c++", "g++", "clang++")
-# Sums may be reordered, as vectors need it. Not -ffast-math, which makes the whole process flush small numbers to zero.
-FLAGS = "-O3 -march=native -std=c++17 -shared -fPIC -fopenmp -fno-math-errno -fno-trapping-math -fno-signed-zeros"
-FLAGS += " -fassociative-math -freciprocal-math"
-TYPES = (torch.float32, torch.bfloat16)
+NAMES = {torch.float32: "%s_float32", torch.bfloat16: "%s_bfloat16"}
+BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 MANY_ROWS = 64  # from here on oneDNN is faster, where the processor multiplies bfloat16 itself
-
-
-# ---- building it
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """The compiled functions. Raises ValueError, with what to do, where they cannot be built."""
-    source = Path(__file__).with_name("native.cpp")
-    compiler = find_compiler()
-    made_from = (source.read_bytes(), FLAGS, compiler, torch.__version__, processor())
-    name = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
-    folder = packaged_model_folder().parent / "native"
-    target = folder / f"{name}.so"
-    if not target.is_file():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                built = Path(scratch, target.name)
-                run = subprocess.run(
-                    [*compiler, *FLAGS.split(), str(source), "-o", str(built)],
-                    check=False, capture_output=True, encoding="utf-8", errors="replace",
-                )  # fmt: skip
-                if run.returncode:
-                    raise ValueError(cannot(first_error(run.stderr)))
-                built.replace(target)  # in one move: another process may be building it too
-        except OSError as error:
-            raise ValueError(cannot(str(error))) from error
-    try:
-        return ctypes.CDLL(str(target))
-    except OSError as error:
-        raise ValueError(cannot(str(error))) from error
-
-
-def find_compiler() -> list[str]:
-    """$CXX, or the first compiler there is, as the words of a command."""
-    asked = os.environ.get("CXX")
-    found = shlex.split(asked) if asked else [name for name in COMPILERS if shutil.which(name)][:1]
-    if not found:
-        raise ValueError(cannot("there is no C++ compiler"))
-    return found
-
-
-def processor() -> str:
-    """What this processor can do: the compiled file is for no other, though a home may be shared by many."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line for line in lines if line.startswith(("flags", "Features")))
-    except (OSError, StopIteration):
-        return f"{platform.machine()} {platform.processor()}"
-
-
-def first_error(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line), lines[0] if lines else "the compiler said nothing")
-
-
-def cannot(why: str) -> str:
-    return f"the compiled extra cannot be built ({why}): install g++, or name a compiler in CXX, or go without it"
-
-
-# ---- the model
 
 
 def speed_up_natively(model: Model) -> Model:
@@ -110,7 +37,7 @@ def speed_up_natively(model: Model) -> Model:
 
     Raises ValueError for a model elsewhere or of another type, or where nothing can be compiled.
     """
-    if model.device.type != "cpu" or model.dtype not in TYPES:
+    if model.device.type != "cpu" or model.dtype not in NAMES:
         raise ValueError(
             f"the compiled extra is for float32 and bfloat16 on a CPU, not {model.dtype} on {model.device}"
         )
@@ -143,6 +70,7 @@ class NativeLayer(nn.Module):
         attention, mlp = layer.attention, layer.mlp
         self.layer, self.window = attention.layer, attention.window
         self.num_heads, self.num_kv_heads = attention.num_heads, attention.num_kv_heads
+        self.head_dim = attention.out.weight.shape[1] // self.num_heads
         self.many_rows = FusedLayer(layer) if dtype is torch.bfloat16 and multiplies_bfloat16() else None
         gate_up = torch.stack([panels(half) for half in mlp.gate_up.weight.chunk(2)], dim=1)  # side by side, in pairs
         gate_bias, up_bias = (None, None) if mlp.gate_up.bias is None else mlp.gate_up.bias.chunk(2)
@@ -161,19 +89,20 @@ class NativeLayer(nn.Module):
         }  # kept here because C++ knows their addresses only
         self.pointers = LayerPointers(
             layer.attention_norm.weight.numel(), mlp.down.weight.shape[1], self.num_heads, self.num_kv_heads,
-            attention.out.weight.shape[1] // self.num_heads, layer.attention_norm.eps,
+            self.head_dim, layer.attention_norm.eps,
             **{name: t.data_ptr() for name, t in self.tensors.items()},
         )  # fmt: skip
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         """x: [T, E]   cos, sin: [T, 1, D/2]   returns: [T, E]"""
-        if self.many_rows is not None and len(x) >= MANY_ROWS:
+        x, rows = x.contiguous(), x.shape[0]
+        if self.many_rows is not None and rows >= MANY_ROWS:
             return self.many_rows(x, cos, sin, attend)  # type: ignore[no-any-return]
-        heads = x.new_empty((len(x), self.num_heads + 2 * self.num_kv_heads, self.pointers.dim))
-        call("before", x, self.pointers, x, len(x), cos, sin, heads)
+        heads = torch.empty((rows, self.num_heads + 2 * self.num_kv_heads, self.head_dim), dtype=x.dtype)
+        call("before", x, self.pointers, x, rows, cos, sin, heads)
         q, k, v = heads.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
         mixed, out = attend(self.layer, self.window, q, k, v).contiguous(), torch.empty_like(x)
-        call("after", x, self.pointers, x, mixed, len(x), out)
+        call("after", x, self.pointers, x, mixed, rows, out)
         return out
 
 
@@ -205,16 +134,19 @@ class NativeAttention:
     """Attention over the paged cache, chunks and decodes alike; the new keys and values are kept in the same call."""
 
     def bind(self, batch: Batch, cache: KVCache) -> Attend:
+        kv_heads, dim = cache.k.shape[2:]
+        about = CachePointers(
+            0, kv_heads, dim, cache.page_size, batch.page_table.shape[1], 0, batch.kv_len.shape[0], 0,
+            batch.q_start.data_ptr(), batch.kv_len.data_ptr(), batch.page_table.data_ptr(), 0,
+        )  # fmt: skip
+
         def attend_layer(layer: int, window: int | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             out = torch.empty(q.shape, dtype=q.dtype)
-            if {t.stride() for t in (q, k, v)} != {(q.stride(0), q.shape[2], 1)}:  # not parts of the same rows
+            if not q.stride() == k.stride() == v.stride() == (q.stride(0), dim, 1):  # not parts of the same rows
                 joint = torch.cat((q, k, v), dim=1)
-                q, k, v = joint.split((q.shape[1], k.shape[1], v.shape[1]), dim=1)
-            about = CachePointers(
-                q.shape[1], k.shape[1], q.shape[2], cache.page_size, batch.page_table.shape[1], window or 0,
-                len(batch.kv_len), q.stride(0), batch.q_start.data_ptr(), batch.kv_len.data_ptr(),
-                batch.page_table.data_ptr(), batch.slots.data_ptr(),
-            )  # fmt: skip
+                q, k, v = joint.split((q.shape[1], kv_heads, kv_heads), dim=1)
+            about.heads, about.window, about.row_stride = q.shape[1], window or 0, q.stride(0)
+            about.slots = batch.slots.data_ptr()
             call("attend", q, about, q, k, v, cache.k[layer], cache.v[layer], out)
             return out
 
@@ -223,7 +155,7 @@ class NativeAttention:
 
 def call(name: str, like: Tensor, *arguments: Any) -> None:
     """The function for this type of tensor. Tensors go as the addresses of their first elements."""
-    function = getattr(library(), f"{name}_{str(like.dtype).removeprefix('torch.')}")
+    function = getattr(library(), NAMES[like.dtype] % name)
     function(*map(as_c, arguments), c_int(torch.get_num_threads()))
 
 
@@ -250,5 +182,5 @@ def panels(weight: Tensor) -> Tensor:
 @cache
 def multiplies_bfloat16() -> bool:
     """Has this processor instructions for bfloat16 products, as far as this torch can tell?"""
-    tests = (getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
-    return any(test() for test in tests if test is not None)
+    told = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(told.get(name, False) for name in BFLOAT16_INSTRUCTIONS)
