@@ -27,10 +27,10 @@ constexpr int ROWS = 6, WIDE = LANES * VECS;
 constexpr int64_t AHEAD = 4096;  // bytes between what is multiplied and what is fetched
 constexpr int64_t KEYS = 64;     // keys that attention looks at together
 
-typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef float Quad __attribute__((vector_size(16), aligned(4)));
-typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint32_t Words __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float Vec __attribute__((vector_size(4 * LANES)));
+typedef float Quad __attribute__((vector_size(16)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 
 // The upper half of a float32, rounded to nearest, ties to even.
 struct bf16 {
@@ -49,16 +49,25 @@ struct bf16 {
   }
 };
 
-inline Vec& vec(float* at) { return *reinterpret_cast<Vec*>(at); }
-inline const Vec& vec(const float* at) { return *reinterpret_cast<const Vec*>(at); }
+// To and from memory, at any address.
+template <typename V = Vec>
+inline V get(const void* from) {
+  V value;
+  std::memcpy(&value, from, sizeof(V));
+  return value;
+}
+template <typename V>
+inline void put(float* to, V value) {
+  std::memcpy(to, &value, sizeof(V));
+}
 
 // One input's WIDE weights. In bfloat16 a word holds the same lane of two vectors, so that nothing must be unpacked.
 inline void load(const float* w, Vec* out) {
-  for (int v = 0; v < VECS; ++v) out[v] = vec(w + v * LANES);
+  for (int v = 0; v < VECS; ++v) out[v] = get(w + v * LANES);
 }
 inline void load(const bf16* w, Vec* out) {
   for (int v = 0; v < VECS; v += 2) {
-    const Words pair = *reinterpret_cast<const Words*>(w + v * LANES);
+    const Words pair = get<Words>(w + v * LANES);
     out[v] = (Vec)(pair << 16);
     out[v + 1] = (Vec)(pair & 0xffff0000u);
   }
@@ -79,7 +88,7 @@ void tile(const float* x, int64_t stride, const T* w, int64_t size, float (*out)
     }
   }
   for (int m = 0; m < M; ++m)
-    for (int v = 0; v < VECS; ++v) vec(out[m] + v * LANES) = sums[m][v];
+    for (int v = 0; v < VECS; ++v) put(out[m] + v * LANES, sums[m][v]);
 }
 
 template <typename T, int M = ROWS>
@@ -119,6 +128,13 @@ inline Vec exponential(Vec x) {
   sum = sum * r + 1.6666665459e-1f;
   sum = sum * r + 5.0000001201e-1f;
   return (sum * r * r + r + 1.0f) * (Vec)(power << 23);
+}
+
+// Room for a thread's own numbers, kept from call to call. One user at a time.
+inline float* scratch(int64_t size) {
+  thread_local std::vector<float> room;
+  if (int64_t(room.size()) < size) room.resize(size);
+  return room.data();
 }
 
 inline float total(Vec v) {
@@ -165,8 +181,7 @@ struct Layer {
 template <typename T>
 void before(const Layer& l, const T* x, int64_t rows, const T* cos, const T* sin, T* heads, int threads) {
   const int64_t turning = l.heads + l.kv_heads, width = (turning + l.kv_heads) * l.dim, half = l.dim / 2;
-  std::vector<float> room(rows * (l.hidden + width));
-  float *normed = room.data(), *row_heads = normed + rows * l.hidden;
+  float *normed = scratch(rows * (l.hidden + width)), *row_heads = normed + rows * l.hidden;
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for
@@ -202,9 +217,8 @@ void before(const Layer& l, const T* x, int64_t rows, const T* cos, const T* sin
 template <typename T>
 void after(const Layer& l, const T* x, const T* mixed, int64_t rows, T* out, int threads) {
   const int64_t width = l.heads * l.dim;
-  std::vector<float> room(rows * (width + 2 * l.hidden + l.inner));
-  float *attended = room.data(), *sum = attended + rows * width, *normed = sum + rows * l.hidden,
-        *active = normed + rows * l.hidden;
+  float *attended = scratch(rows * (width + 2 * l.hidden + l.inner)), *sum = attended + rows * width;
+  float *normed = sum + rows * l.hidden, *active = normed + rows * l.hidden;
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for
@@ -221,9 +235,10 @@ void after(const Layer& l, const T* x, const T* mixed, int64_t rows, T* out, int
     product<true>(normed, rows, l.hidden, static_cast<const T*>(l.gate_up), l.inner,
                   [&](int64_t r, int64_t column, int64_t n, float* gate, float* up) {
                     if (l.gate_bias)
-                      for (int64_t i = 0; i < n; ++i) gate[i] += l.gate_bias[column + i], up[i] += l.up_bias[column + i];
+                      for (int64_t i = 0; i < n; ++i)
+                        gate[i] += l.gate_bias[column + i], up[i] += l.up_bias[column + i];
                     for (int64_t i = 0; i < WIDE; i += LANES)  // SiLU: g / (1 + e^-g)
-                      vec(gate + i) *= vec(up + i) / (1.0f + exponential(-vec(gate + i)));
+                      put(gate + i, get(gate + i) * get(up + i) / (1.0f + exponential(-get(gate + i))));
                     std::copy(gate, gate + n, active + r * l.inner + column);
                   });
     product<false>(active, rows, l.inner, static_cast<const T*>(l.down), l.hidden,
@@ -253,8 +268,8 @@ void dots(const float* queries, const float* keys, int64_t n, int64_t length, fl
     Vec sums[M][4] = {};
     for (int64_t i = 0; i < size; i += LANES)
       for (int j = 0; j < 4; ++j)
-        for (int m = 0; m < M; ++m) sums[m][j] += vec(queries + m * size + i) * vec(keys + (k + j) * size + i);
-    for (int m = 0; m < M; ++m) *reinterpret_cast<Quad*>(scores + m * KEYS + k) = totals(sums[m]);
+        for (int m = 0; m < M; ++m) sums[m][j] += get(queries + m * size + i) * get(keys + (k + j) * size + i);
+    for (int m = 0; m < M; ++m) put(scores + m * KEYS + k, totals(sums[m]));
   }
 }
 
@@ -296,12 +311,13 @@ inline float softmax(float* scores, int64_t from, int64_t to, float& top, float&
   std::fill(scores, scores + std::clamp<int64_t>(from, 0, KEYS), hidden);
   std::fill(scores + std::clamp<int64_t>(to, 0, KEYS), scores + KEYS, hidden);
   Vec high = Vec{} + top, shares = {};
-  for (int64_t k = 0; k < KEYS; k += LANES) high = vec(scores + k) > high ? vec(scores + k) : high;
+  for (int64_t k = 0; k < KEYS; k += LANES) high = get(scores + k) > high ? get(scores + k) : high;
   float highest = top;
   for (int i = 0; i < LANES; ++i) highest = std::max(highest, high[i]);
   for (int64_t k = 0; k < KEYS; k += LANES) {
-    vec(scores + k) = vec(scores + k) < -1e29f ? Vec{} : exponential(vec(scores + k) - highest);
-    shares += vec(scores + k);
+    const Vec score = get(scores + k), share = score < -1e29f ? Vec{} : exponential(score - highest);
+    put(scores + k, share);
+    shares += share;
   }
   const float shrink = std::exp(top - highest);
   sum = sum * shrink + total(shares);
@@ -315,16 +331,15 @@ inline float softmax(float* scores, int64_t from, int64_t to, float& top, float&
 // SIZE: the head size, if it is one that the compiler should know; 0: any other.
 template <typename T, int SIZE>
 void attend_block(const Cache& c, const Block& block, int64_t first_head, int64_t end_head, const T* q, const T* keys,
-                  const T* values, T* out, std::vector<float>& room) {
+                  const T* values, T* out) {
   constexpr int LENGTH = (SIZE + WIDE - 1) / WIDE * WIDE;  // in whole panels
   const int64_t group = c.heads / c.kv_heads, count = block.rows * group;
   const int64_t heads = end_head - first_head, all = count * heads;
   const int64_t dim = SIZE ? SIZE : c.dim, length = SIZE ? LENGTH : (dim + WIDE - 1) / WIDE * WIDE;
-  const int64_t step = c.kv_heads * dim;
   const int32_t* pages = c.page_table + block.request * c.table_width;
-  room.resize(all * (2 * length + 2) + count * KEYS + 2 * heads * KEYS * length);
-  float *query = room.data(), *mixed = query + all * length, *sum = mixed + all * length, *top = sum + all,
-        *scores = top + all, *key_rows = scores + count * KEYS, *panels = key_rows + heads * KEYS * length;
+  float *query = scratch(all * (2 * length + 2) + count * KEYS + 2 * heads * KEYS * length),
+        *mixed = query + all * length, *sum = mixed + all * length, *top = sum + all, *scores = top + all,
+        *key_rows = scores + count * KEYS, *panels = key_rows + heads * KEYS * length;
   std::fill(query, top, 0.0f);
   std::fill(top, scores, -1e20f);
   if (length > dim) std::fill(key_rows, panels, 0.0f);  // what was there times a query's zero need not be zero
@@ -341,15 +356,18 @@ void attend_block(const Cache& c, const Block& block, int64_t first_head, int64_
   const auto begin_of = [&](int64_t end) { return c.window ? std::max<int64_t>(0, end - c.window) : 0; };
   for (int64_t start = begin_of(first_end) / KEYS * KEYS; start < last_end; start += KEYS) {
     const int64_t n = std::min(KEYS, last_end - start);
-    gather<T, SIZE>(c, pages, start, n, heads, keys + first_head * dim, values + first_head * dim, length, key_rows, panels);
+    gather<T, SIZE>(c, pages, start, n, heads, keys + first_head * dim, values + first_head * dim, length, key_rows,
+                    panels);
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t base = head * count;
       for (int64_t m = 0; m < count; m += ROWS)
-        dots<LENGTH>(std::min<int64_t>(ROWS, count - m), query + (base + m) * length, key_rows + head * KEYS * length, n, length, scores + m * KEYS);
+        dots<LENGTH>(std::min<int64_t>(ROWS, count - m), query + (base + m) * length, key_rows + head * KEYS * length,
+                     n, length, scores + m * KEYS);
       for (int64_t m = 0; m < count; ++m) {
         const int64_t end = first_end + m / group;
-        const float shrink = softmax(scores + m * KEYS, begin_of(end) - start, std::min(n, end - start), top[base + m], sum[base + m]);
-        for (int64_t i = 0; i < length; i += LANES) vec(mixed + (base + m) * length + i) *= shrink;
+        const float shrink =
+            softmax(scores + m * KEYS, begin_of(end) - start, std::min(n, end - start), top[base + m], sum[base + m]);
+        for (int64_t i = 0; i < length; ++i) mixed[(base + m) * length + i] *= shrink;
       }
       for (int64_t m = 0; m < count; m += ROWS) {
         const int64_t some = std::min<int64_t>(ROWS, count - m);
@@ -357,7 +375,7 @@ void attend_block(const Cache& c, const Block& block, int64_t first_head, int64_
           float part[ROWS][WIDE];
           tile(some, scores + m * KEYS, KEYS, panels + (head * length + i) * KEYS, n, part);
           for (int64_t j = 0; j < some; ++j)
-            for (int64_t v = 0; v < WIDE; v += LANES) vec(mixed + (base + m + j) * length + i + v) += vec(part[j] + v);
+            for (int64_t v = 0; v < WIDE; ++v) mixed[(base + m + j) * length + i + v] += part[j][v];
         }
       }
     }
@@ -380,7 +398,6 @@ void attend(const Cache& c, const T* q, const T* k, const T* v, T* keys, T* valu
   const auto one = c.dim == 64 ? attend_block<T, 64> : c.dim == 128 ? attend_block<T, 128> : attend_block<T, 0>;
 #pragma omp parallel num_threads(threads)
   {
-    std::vector<float> room;
 #pragma omp for
     for (int64_t r = 0; r < rows; ++r) {
       std::copy(k + r * c.row_stride, k + r * c.row_stride + step, keys + c.slots[r] * step);
@@ -389,7 +406,7 @@ void attend(const Cache& c, const T* q, const T* k, const T* v, T* keys, T* valu
 #pragma omp for schedule(dynamic)
     for (int64_t job = 0; job < int64_t(blocks.size()) * parts; ++job) {
       const int64_t part = job % parts;
-      one(c, blocks[job / parts], part * c.kv_heads / parts, (part + 1) * c.kv_heads / parts, q, keys, values, out, room);
+      one(c, blocks[job / parts], part * c.kv_heads / parts, (part + 1) * c.kv_heads / parts, q, keys, values, out);
     }
   }
 }
@@ -397,9 +414,10 @@ void attend(const Cache& c, const T* q, const T* k, const T* v, T* keys, T* valu
 // hidden [T, E] -> logits float32 [T, V]
 template <typename T>
 void head(const T* x, int64_t rows, int64_t in, const T* panels, int64_t out, float* logits, int threads) {
-  std::vector<float> room(x, x + rows * in);
+  float* inputs = scratch(rows * in);
+  std::copy(x, x + rows * in, inputs);
 #pragma omp parallel num_threads(threads)
-  product<false>(room.data(), rows, in, panels, out,
+  product<false>(inputs, rows, in, panels, out,
                  [&](int64_t r, int64_t column, int64_t n, const float* sums, const float*) {
                    std::copy(sums, sums + n, logits + r * out + column);
                  });
@@ -407,18 +425,18 @@ void head(const T* x, int64_t rows, int64_t in, const T* panels, int64_t out, fl
 
 }  // namespace
 
-#define FUNCTIONS(T, NAME)                                                                                             \
-  void before_##NAME(const Layer* l, const T* x, int64_t rows, const T* cos, const T* sin, T* heads, int threads) {    \
-    before(*l, x, rows, cos, sin, heads, threads);                                                                     \
-  }                                                                                                                    \
-  void after_##NAME(const Layer* l, const T* x, const T* mixed, int64_t rows, T* out, int threads) {                   \
-    after(*l, x, mixed, rows, out, threads);                                                                           \
-  }                                                                                                                    \
-  void attend_##NAME(const Cache* c, const T* q, const T* k, const T* v, T* keys, T* values, T* out, int threads) {    \
-    attend(*c, q, k, v, keys, values, out, threads);                                                                   \
-  }                                                                                                                    \
-  void head_##NAME(const T* x, int64_t rows, int64_t in, const T* panels, int64_t out, float* logits, int threads) {   \
-    head(x, rows, in, panels, out, logits, threads);                                                                   \
+#define FUNCTIONS(T, NAME)                                                                                           \
+  void before_##NAME(const Layer* l, const T* x, int64_t rows, const T* cos, const T* sin, T* heads, int threads) {  \
+    before(*l, x, rows, cos, sin, heads, threads);                                                                   \
+  }                                                                                                                  \
+  void after_##NAME(const Layer* l, const T* x, const T* mixed, int64_t rows, T* out, int threads) {                 \
+    after(*l, x, mixed, rows, out, threads);                                                                         \
+  }                                                                                                                  \
+  void attend_##NAME(const Cache* c, const T* q, const T* k, const T* v, T* keys, T* values, T* out, int threads) {  \
+    attend(*c, q, k, v, keys, values, out, threads);                                                                 \
+  }                                                                                                                  \
+  void head_##NAME(const T* x, int64_t rows, int64_t in, const T* panels, int64_t out, float* logits, int threads) { \
+    head(x, rows, in, panels, out, logits, threads);                                                                 \
   }
 
 extern "C" {
