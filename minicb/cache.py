@@ -13,7 +13,9 @@ Letters: T new tokens, S visible tokens, L layers, Hkv KV heads, D head size.
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -85,13 +87,18 @@ class KVCache:
 def zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     """Zeros, not `empty`: a hidden NaN times a weight of 0 is still NaN.
 
-    On a CPU the memory comes from calloc (by way of numpy), which the system backs with real pages only where
-    something is written; `torch.zeros` would write all of it.
+    On a CPU they come from the system, which backs them with real memory only where something is written; `torch.zeros`
+    would write all of it. On Linux in small pages: a huge one would be backed whole for a single token.
     """
     if device.type != "cpu":
         return torch.zeros(shape, device=device, dtype=dtype)
-    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-    return torch.from_numpy(raw).view(dtype).view(shape)
+    size = math.prod(shape) * dtype.itemsize
+    if not hasattr(mmap, "MADV_NOHUGEPAGE"):
+        return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)
+    raw = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a system that has no huge pages
+        raw.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(raw, dtype=dtype).view(shape)
 
 
 def in_one_copy(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:

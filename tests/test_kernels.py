@@ -160,6 +160,18 @@ def test_a_product_in_panels_is_the_product(outputs: int, inputs: int, dtype: to
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_tied_embedding_is_read_out_of_the_head_and_kept_once(dtype: str) -> None:
+    model = random_model(tiny_config(vocab=300), dtype=dtype)
+    plain, tokens = model.embed.weight.clone(), torch.tensor([[0, 299, 64], [31, 32, 0]])
+    faster(model, native=True)
+    assert model.embed.weight is model.head.weight
+    assert torch.equal(model.embed(tokens), plain[tokens])
+    untied = faster(random_model(CONFIGS["qwen2"], dtype=dtype), native=True)
+    assert isinstance(untied.embed, nn.Embedding)
+
+
+@pytest.mark.usefixtures("compiled")
 def test_an_engine_chooses_compiled_attention_for_a_compiled_model() -> None:
     model = faster(random_model(CONFIGS["llama"], dtype="float32"), native=True)
     assert not any(isinstance(part, Layer | nn.Linear) for part in model.modules())

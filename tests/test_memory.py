@@ -19,12 +19,13 @@ import pytest
 import torch
 from oracle import one_thread, random_ids
 
+from minicb.cache import KVCache
 from minicb.engine import Engine
 from minicb.llm import LLM
 from minicb.model import Model
 from minicb.request import Request
 from minicb.sampling import SamplingParams
-from minicb.weights import random_model
+from minicb.weights import random_model, tiny_config
 
 FIRST, ALL = 200, 2_000
 Measures = dict[str, int]
@@ -138,6 +139,20 @@ def test_a_step_allocates_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         while engine.has_unfinished_requests:
             engine.step()
             assert (engine.cache.k.data_ptr(), engine.cache.v.data_ptr(), engine.cache.nbytes) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system decides how much it backs")
+def test_a_large_cache_takes_memory_for_what_is_written_only() -> None:
+    """One token in each of 64 pages of a cache of 1 GiB: a huge page behind each would be all of it."""
+    one, token = torch.device("cpu"), 2 * 64 * 4  # bytes of a layer's keys
+    before = psutil.Process().memory_info().rss
+    cache = KVCache(tiny_config(layers=4, kv_heads=2, head_dim=64), 64, 4096, one, torch.float32)
+    for page in range(64):
+        for layer in range(4):
+            cache.write(layer, torch.tensor([page * 4096]), torch.ones(1, 2, 64), torch.ones(1, 2, 64))
+    assert cache.k.nbytes == 4 * 64 * 4096 * token == 2**29
+    assert psutil.Process().memory_info().rss - before < 2**25
+    assert float(cache.k.view(-1)[:: 2**20].sum() + cache.k[0, 1].sum()) == 4 * 64 / 2
 
 
 def answer_and_forget(model: Model | None = None) -> int:

@@ -66,14 +66,14 @@ class Point:
 
 
 def measure_machine(model: Model) -> Machine:
-    """Read speed and multiplication speed in the model's type, on its device."""
-    numbers = torch.ones(READ_BYTES // 4, device=model.device)
+    """Read speed, of a sum or of a product with one vector, and multiplication speed in the model's type."""
+    numbers = torch.ones(READ_BYTES // 4 // PRODUCT, PRODUCT, device=model.device)
     square = torch.ones(PRODUCT, PRODUCT, dtype=model.dtype, device=model.device)
-    read_s = best(lambda: float(numbers.sum()), model)
+    sum_s, dot_s = best(lambda: float(numbers.sum()), model), best(lambda: float((numbers @ numbers[0])[0]), model)
     product_s = best(lambda: float((square @ square)[0, 0]), model)
     weights = weights_read(model)
     element = model.dtype.itemsize
-    return Machine(READ_BYTES / read_s, 2 * PRODUCT**3 / product_s, weights * element, 2 * weights)
+    return Machine(READ_BYTES / min(sum_s, dot_s), 2 * PRODUCT**3 / product_s, weights * element, 2 * weights)
 
 
 def weights_read(model: Model) -> int:

@@ -54,7 +54,14 @@ def page(reports: Sequence[dict[str, Any]]) -> str:
         ready, peak = f"{some['ready_s']:.0f} s", f"{some['peak_rss_bytes'] / 1e9:.1f} GB"
         ready, peak = ("", "") if name == "gemm-floor" else (ready, peak)
         lines.append(f"| {NAMES[name]}{version} | " + " | ".join(cells) + f" | {ready} | {peak} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *map(compared, reports)]) + "\n"
+
+
+def compared(report: dict[str, Any]) -> str:
+    """A sentence: how many times as fast the first engine is as each other one, turn by turn."""
+    first = report["engines"][0]["name"]
+    times = (f"{ratio:.1f} times {NAMES[name.partition('/')[2]]}" for name, ratio in report["ratios"].items())
+    return f"In {report['dtype']}, turn by turn, {NAMES[first]}: {', '.join(times)}."
 
 
 def instructions(machine: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -99,6 +100,27 @@ void tile(int64_t rows, const float* x, int64_t stride, const T* w, int64_t size
   tile<T, M>(x, stride, w, size, out);
 }
 
+// Room for a thread's own numbers, kept from call to call; one user of each kind at a time.
+enum Kind { NUMBERS, WEIGHTS };
+template <Kind>
+float* scratch(int64_t size) {
+  thread_local std::vector<float> room;
+  if (int64_t(room.size()) < size) room.resize(size);
+  return room.data();
+}
+
+// A panel's weights, `size` inputs of them, as float32.
+template <typename T>
+const float* widened(const T* panel, int64_t size) {
+  float* wide = scratch<WEIGHTS>(size * WIDE);
+  for (int64_t k = 0; k < size; ++k) {
+    Vec weights[VECS];
+    load(panel + k * WIDE, weights);
+    for (int v = 0; v < VECS; ++v) put(wide + k * WIDE + v * LANES, weights[v]);
+  }
+  return wide;
+}
+
 // x [rows, in] times a weight of `out` outputs; finish(row, column, n, a, b) gets n of them as soon as they are known.
 // PAIRED: panels alternate between two weights; a and b are the same columns of both.
 template <bool PAIRED, typename T, typename Finish>
@@ -106,13 +128,22 @@ void product(const float* x, int64_t rows, int64_t in, const T* panels, int64_t 
   const int64_t count = (out + WIDE - 1) / WIDE, passes = (rows + ROWS - 1) / ROWS, step = in * WIDE;
 #pragma omp for schedule(static)
   for (int64_t p = 0; p < count; ++p) {
-    float a[ROWS][WIDE], b[ROWS][WIDE];
-    for (int64_t pass = 0; pass < passes; ++pass) {
-      const int64_t first = pass * rows / passes, end = (pass + 1) * rows / passes;
-      tile(end - first, x + first * in, in, panels + (PAIRED ? 2 * p : p) * step, in, a);
-      if (PAIRED) tile(end - first, x + first * in, in, panels + (2 * p + 1) * step, in, b);
-      for (int64_t row = first; row < end; ++row)
-        finish(row, p * WIDE, std::min<int64_t>(WIDE, out - p * WIDE), a[row - first], b[row - first]);
+    const auto all_rows = [&](const auto* one, const auto* other) {
+      float a[ROWS][WIDE], b[ROWS][WIDE];
+      for (int64_t pass = 0; pass < passes; ++pass) {
+        const int64_t first = pass * rows / passes, end = (pass + 1) * rows / passes;
+        tile(end - first, x + first * in, in, one, in, a);
+        if (PAIRED) tile(end - first, x + first * in, in, other, in, b);
+        for (int64_t row = first; row < end; ++row)
+          finish(row, p * WIDE, std::min<int64_t>(WIDE, out - p * WIDE), a[row - first], b[row - first]);
+      }
+    };
+    const T* panel = panels + (PAIRED ? 2 : 1) * p * step;
+    if (std::is_same_v<T, bf16> && passes > 2) {  // taken apart once instead of in every pass
+      const float* wide = widened(panel, (PAIRED ? 2 : 1) * in);
+      all_rows(wide, wide + step);
+    } else {
+      all_rows(panel, panel + step);
     }
   }
 }
@@ -128,13 +159,6 @@ inline Vec exponential(Vec x) {
   sum = sum * r + 1.6666665459e-1f;
   sum = sum * r + 5.0000001201e-1f;
   return (sum * r * r + r + 1.0f) * (Vec)(power << 23);
-}
-
-// Room for a thread's own numbers, kept from call to call. One user at a time.
-inline float* scratch(int64_t size) {
-  thread_local std::vector<float> room;
-  if (int64_t(room.size()) < size) room.resize(size);
-  return room.data();
 }
 
 inline float total(Vec v) {
@@ -181,7 +205,7 @@ struct Layer {
 template <typename T>
 void before(const Layer& l, const T* x, int64_t rows, const T* cos, const T* sin, T* heads, int threads) {
   const int64_t turning = l.heads + l.kv_heads, width = (turning + l.kv_heads) * l.dim, half = l.dim / 2;
-  float *normed = scratch(rows * (l.hidden + width)), *row_heads = normed + rows * l.hidden;
+  float *normed = scratch<NUMBERS>(rows * (l.hidden + width)), *row_heads = normed + rows * l.hidden;
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for
@@ -217,7 +241,7 @@ void before(const Layer& l, const T* x, int64_t rows, const T* cos, const T* sin
 template <typename T>
 void after(const Layer& l, const T* x, const T* mixed, int64_t rows, T* out, int threads) {
   const int64_t width = l.heads * l.dim;
-  float *attended = scratch(rows * (width + 2 * l.hidden + l.inner)), *sum = attended + rows * width;
+  float *attended = scratch<NUMBERS>(rows * (width + 2 * l.hidden + l.inner)), *sum = attended + rows * width;
   float *normed = sum + rows * l.hidden, *active = normed + rows * l.hidden;
 #pragma omp parallel num_threads(threads)
   {
@@ -337,7 +361,7 @@ void attend_block(const Cache& c, const Block& block, int64_t first_head, int64_
   const int64_t heads = end_head - first_head, all = count * heads;
   const int64_t dim = SIZE ? SIZE : c.dim, length = SIZE ? LENGTH : (dim + WIDE - 1) / WIDE * WIDE;
   const int32_t* pages = c.page_table + block.request * c.table_width;
-  float *query = scratch(all * (2 * length + 2) + count * KEYS + 2 * heads * KEYS * length),
+  float *query = scratch<NUMBERS>(all * (2 * length + 2) + count * KEYS + 2 * heads * KEYS * length),
         *mixed = query + all * length, *sum = mixed + all * length, *top = sum + all, *scores = top + all,
         *key_rows = scores + count * KEYS, *panels = key_rows + heads * KEYS * length;
   std::fill(query, top, 0.0f);
@@ -414,7 +438,7 @@ void attend(const Cache& c, const T* q, const T* k, const T* v, T* keys, T* valu
 // hidden [T, E] -> logits float32 [T, V]
 template <typename T>
 void head(const T* x, int64_t rows, int64_t in, const T* panels, int64_t out, float* logits, int threads) {
-  float* inputs = scratch(rows * in);
+  float* inputs = scratch<NUMBERS>(rows * in);
   std::copy(x, x + rows * in, inputs);
 #pragma omp parallel num_threads(threads)
   product<false>(inputs, rows, in, panels, out,

@@ -42,11 +42,14 @@ def speed_up_natively(model: Model) -> Model:
             f"the compiled extra is for float32 and bfloat16 on a CPU, not {model.dtype} on {model.device}"
         )
     library()
+    if isinstance(model.head, nn.Linear):
+        head = NativeHead(model.head.weight)
+        if model.head.weight is model.embed.weight:
+            model.embed = NativeEmbedding(head)  # type: ignore[assignment]
+        model.head = head  # type: ignore[assignment]
     for i, layer in enumerate(model.layers):
         if isinstance(layer, Layer):
             model.layers[i] = NativeLayer(layer, model.dtype)
-    if isinstance(model.head, nn.Linear):
-        model.head = NativeHead(model.head.weight)  # type: ignore[assignment]
     return model
 
 
@@ -120,6 +123,22 @@ class NativeHead(nn.Module):
         return logits
 
 
+class NativeEmbedding(nn.Module):
+    """The rows of a head that is also the embedding, read out of its panels: they are kept once."""
+
+    def __init__(self, head: NativeHead) -> None:
+        super().__init__()
+        self.weight = head.weight  # [panels, in, width]
+        width = self.weight.shape[2]
+        column = torch.arange(width, dtype=head.weight.dtype).expand(1, width)  # small whole numbers, exact in any type
+        self.place = panels(column.t()).flatten().argsort()  # where a panel keeps its columns: int64 [width]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens: int64 [...] -> [..., E]"""
+        width = self.weight.shape[2]
+        return self.weight[tokens // width, :, self.place[tokens % width]]
+
+
 class CachePointers(ctypes.Structure):
     """`Cache` of native.cpp."""
 
@@ -172,7 +191,8 @@ def panels(weight: Tensor) -> Tensor:
     apart.
     """
     lanes, vectors = library().lanes(), library().vecs()
-    whole = F.pad(weight.detach(), (0, 0, 0, -len(weight) % (lanes * vectors)))
+    missing = -len(weight) % (lanes * vectors)
+    whole = F.pad(weight.detach(), (0, 0, 0, missing)) if missing else weight.detach().contiguous()
     if weight.dtype is torch.bfloat16:
         parts = whole.view(-1, vectors // 2, 2, lanes, weight.shape[1]).permute(0, 4, 1, 3, 2)
         return parts.flatten(2).contiguous()
