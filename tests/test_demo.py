@@ -18,6 +18,7 @@ from minicb.bench.chat import chat_workload
 from minicb.bench.peers import cut_answer
 from minicb.commands.demo import quoted, verdict
 from minicb.commands.screen import Screen
+from minicb.kernels.compiler import library
 from minicb.metrics import StepRecord, read_trace
 from minicb.weights import random_model
 
@@ -146,3 +147,19 @@ def test_a_talk_refuses_a_value_out_of_range_before_it_loads_the_model() -> None
     assert done.returncode == 1
     assert "temperature" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_compiled_extra_answers_the_same_and_refuses_what_it_cannot() -> None:
+    try:
+        library()
+    except ValueError as error:
+        pytest.skip(str(error))
+    plain, native = (
+        minicb("chat", "--max-tokens", "24", *more, stdin="Name three colours.\n") for more in ((), ("--native",))
+    )
+    assert native.returncode == 0, native.stderr
+    assert native.stdout == plain.stdout != ""
+    refused = minicb("chat", "--native", "--dtype", "float16", stdin="Name three colours.\n")
+    assert refused.returncode == 1
+    assert len(refused.stderr.splitlines()) == 1
+    assert "float32 and bfloat16" in refused.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -113,10 +114,13 @@ def test_little_memory_and_missing_extras_are_notes(
 ) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(500_000_000, 4_000_000_000))
     monkeypatch.setattr(doctor, "EXTRAS", (("no-such-package", "dreaming", "course"),))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     code, fails, notes = report(capsys)
     assert (code, fails) == (0, [])
     assert any("0.5 GB free of 4.0" in note for note in notes)
     assert any("no-such-package is not installed, for dreaming: pip install -e '.[course]'" in note for note in notes)
+    assert any("there is no C++ compiler, for the compiled extra" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def draw_growth(report: dict[str, Any], theme: Theme = LIGHT) -> Picture:
     sizes = [point["batch"] for point in points]
     alone_s = limits["weight_bytes"] / limits["read_bytes_per_s"]
     roof = limits["flops_per_s"] / limits["weight_flops"]
+    extra = ", with the compiled extra" if report["growth"].get("native") else ""
     ridge = roof * alone_s  # the batch at which both limits meet
     ends = sorted({sizes[0], min(max(ridge, sizes[0]), sizes[-1]), sizes[-1]})
     lines = {"reading the weights": (ends[:2], [x / alone_s for x in ends[:2]])}
@@ -44,6 +45,6 @@ def draw_growth(report: dict[str, Any], theme: Theme = LIGHT) -> Picture:
         log_x=True,
         log_y=True,
         limits=lines,
-        title=f"A decode step by its number of requests, {report['dtype']}",
+        title=f"A decode step by its number of requests, {report['dtype']}{extra}",
         theme=theme,
     )

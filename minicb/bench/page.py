@@ -54,14 +54,21 @@ def page(reports: Sequence[dict[str, Any]]) -> str:
         ready, peak = f"{some['ready_s']:.0f} s", f"{some['peak_rss_bytes'] / 1e9:.1f} GB"
         ready, peak = ("", "") if name == "gemm-floor" else (ready, peak)
         lines.append(f"| {NAMES[name]}{version} | " + " | ".join(cells) + f" | {ready} | {peak} |")
-    return "\n".join([*lines, "", *map(compared, reports)]) + "\n"
+    lines += ["", *map(compared, reports), *(alone(report) for report in reports if "growth" in report)]
+    return "\n".join(lines) + "\n"
 
 
 def compared(report: dict[str, Any]) -> str:
     """A sentence: how many times as fast the first engine is as each other one, turn by turn."""
     first = report["engines"][0]["name"]
-    times = (f"{ratio:.1f} times {NAMES[name.partition('/')[2]]}" for name, ratio in report["ratios"].items())
-    return f"In {report['dtype']}, turn by turn, {NAMES[first]}: {', '.join(times)}."
+    short = {name: words.partition(",")[0].strip("*") for name, words in NAMES.items()}
+    times = (f"{ratio:.2g} times {short[name.partition('/')[2]]}" for name, ratio in report["ratios"].items())
+    return f"In {report['dtype']}, turn by turn, {NAMES[first]}: {', '.join(times)}.  "
+
+
+def alone(report: dict[str, Any]) -> str:
+    times = f"{report['growth']['alone_over_weights']:.2f} times"
+    return f"A {report['dtype']} request alone: a token in {times} the time in which memory gives all weights once."
 
 
 def instructions(machine: dict[str, Any]) -> str:

@@ -132,7 +132,7 @@ def machine() -> dict[str, Any]:
     """What ran this, in a few words."""
     import torch
 
-    from minicb.kernels.native import multiplies_bfloat16
+    from minicb.kernels.fused import multiplies_bfloat16
 
     cpu = platform.processor() or platform.machine()
     try:

@@ -80,6 +80,7 @@ def findings() -> Iterator[Finding]:
     yield check_memory()
     yield from check_model()
     yield from check_extras()
+    yield from check_compiler()
 
 
 def check_python() -> Finding:
@@ -148,7 +149,7 @@ def bf16_support(device: torch.device) -> Finding:
     """Does the hardware itself multiply bfloat16? Software does it anywhere, slowly."""
     import torch
 
-    from minicb.kernels.native import BFLOAT16_INSTRUCTIONS
+    from minicb.kernels.fused import BFLOAT16_INSTRUCTIONS
 
     backend = getattr(torch, device.type)
     if hasattr(backend, "is_bf16_supported"):
@@ -215,6 +216,18 @@ def check_extras() -> Iterator[Finding]:
         except metadata.PackageNotFoundError:
             how = f": pip install -e '.[{extra}]'" if extra else ""
             yield Finding("note", f"{name} is not installed, for {purpose}{how}")
+
+
+def check_compiler() -> Iterator[Finding]:
+    purpose = "the compiled extra for CPUs (--native)"
+    try:
+        from minicb.kernels.compiler import find_compiler
+
+        yield Finding("ok", f"{' '.join(find_compiler())}: {purpose}")
+    except ValueError:
+        yield Finding("note", f"there is no C++ compiler, for {purpose}")
+    except ModuleNotFoundError:
+        return  # a package that is missing is said above
 
 
 def nearest_existing(path: Path) -> Path:

@@ -169,18 +169,14 @@ inline float total(Vec v) {
 
 // The totals of four vectors, side by side.
 inline Quad totals(const Vec* v) {
-  Quad parts[4];
+  Quad sums;
   for (int j = 0; j < 4; ++j) {
     Quad quarters[LANES / 4];
     std::memcpy(quarters, v + j, sizeof(Vec));
-    parts[j] = quarters[0];
-    for (int i = 1; i < LANES / 4; ++i) parts[j] += quarters[i];
+    for (int i = 1; i < LANES / 4; ++i) quarters[0] += quarters[i];
+    sums[j] = quarters[0][0] + quarters[0][1] + quarters[0][2] + quarters[0][3];
   }
-  const auto pairs = [](Quad a, Quad b) {
-    return __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  };
-  const Quad ab = pairs(parts[0], parts[1]), cd = pairs(parts[2], parts[3]);
-  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+  return sums;
 }
 
 // x / rms(x) * weight

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_double, c_int, c_int64, c_void_p
-from functools import cache
 from typing import Any
 
 import torch
@@ -24,11 +23,10 @@ from torch import Tensor, nn
 from minicb.batch import Batch
 from minicb.cache import KVCache
 from minicb.kernels.compiler import library
-from minicb.kernels.fused import FusedLayer
+from minicb.kernels.fused import FusedLayer, multiplies_bfloat16
 from minicb.model import Attend, Layer, Model
 
 NAMES = {torch.float32: "%s_float32", torch.bfloat16: "%s_bfloat16"}
-BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 MANY_ROWS = 64  # from here on oneDNN is faster, where the processor multiplies bfloat16 itself
 
 
@@ -197,10 +195,3 @@ def panels(weight: Tensor) -> Tensor:
         parts = whole.view(-1, vectors // 2, 2, lanes, weight.shape[1]).permute(0, 4, 1, 3, 2)
         return parts.flatten(2).contiguous()
     return whole.view(-1, lanes * vectors, weight.shape[1]).transpose(1, 2).contiguous()
-
-
-@cache
-def multiplies_bfloat16() -> bool:
-    """Has this processor instructions for bfloat16 products, as far as this torch can tell?"""
-    told = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return any(told.get(name, False) for name in BFLOAT16_INSTRUCTIONS)
