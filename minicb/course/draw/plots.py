@@ -45,6 +45,7 @@ def draw_bars(
     left = MARGIN + round(max(text_width(name, TEXT_PT) for name in values)) + 10
     room = canvas.width - left - MARGIN - max(text_width(number, SMALL_PT) for number in shown.values()) - 10
     scale = room / max(*values.values(), limit[0] if limit else 0, 1e-12)
+    line = round(left + scale * limit[0]) + 0.5 if limit else 0.0
     y = top
     for name, value in values.items():
         whole, waste = round(scale * value), round(scale * wasted.get(name, 0))
@@ -52,11 +53,14 @@ def draw_bars(
         canvas.fill(left, y, whole - waste, BAR, (colors or {}).get(name, HUES[0]))
         if waste:
             canvas.hatch(left + whole - waste + 1, y, waste - 1, BAR)
-        canvas.text(left + whole + 7, y + BAR / 2, shown[name], SMALL_PT)
+        end = float(left + whole)
+        if end < line < end + 7 + text_width(shown[name], SMALL_PT):
+            end = line  # the number stands behind the limit, not under it
+        canvas.text(end + 7, y + BAR / 2, shown[name], SMALL_PT)
         y += BAR + 7
     canvas.stroke([(left - 0.5, top - 4), (left - 0.5, y - 3)], theme.ink)
     if limit:
-        _limit_bar(canvas, round(left + scale * limit[0]) + 0.5, top, y - 3, limit[1])
+        _limit_bar(canvas, line, top, y - 3, limit[1])
     if any(wasted.values()):
         useful = Style(theme.slate if colors else HUES[0])
         y = canvas.key(left, y + 3, [("useful", useful), ("wasted", Style(hatch=True))])
