@@ -36,7 +36,7 @@ def page(reports: Sequence[dict[str, Any]]) -> str:
     work, machine = reports[0]["workload"], reports[0]["machine"]
     rounds = len(reports[0]["engines"][0]["runs_s"])
     read, write = f"{work['prompt_tokens']:,} tokens to read", f"{work['output_tokens']:,} to write"
-    place = f"{machine['cores']} cores of a {machine['cpu']} ({instructions(machine)})"
+    place = f"{machine['cores']} cores, {machine['cpu']} ({instructions(machine)})"
     made = f"torch {machine['torch']}, {reports[0]['date']}"
     lines = [
         f"`{work['name']}`: {work['requests']} requests, {read} and {write}, all there at the start, greedy.",
