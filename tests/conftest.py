@@ -21,6 +21,17 @@ if not torch.cuda.is_available():
 os.environ["MINICB_HOME"] = tempfile.mkdtemp(prefix="minicb-test-")
 
 
+@pytest.fixture(scope="session")
+def compiled() -> None:
+    """For tests of the compiled extra: skipped where it cannot be built."""
+    from minicb.kernels.compiler import library
+
+    try:
+        library()
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """For tests of tiny models: on several threads torch takes longer to share the work than to do it."""

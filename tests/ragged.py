@@ -94,7 +94,7 @@ def attend_both(
 
 
 def answers_of(
-    model: Any, attention: Attention, jobs: Sequence[tuple[list[int], int, float]], **limits: int
+    model: Any, attention: Attention | str, jobs: Sequence[tuple[list[int], int, float]], **limits: int
 ) -> dict[str, list[int]]:
     """The tokens that an engine with these limits gives to jobs of (prompt, length, temperature), seeded by place."""
     engine = Engine(model, attention=attention, **limits)

@@ -11,6 +11,7 @@ within             calls something in a thread and fails if it takes too long
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -177,3 +178,11 @@ def within(call: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
     if error is not None:
         raise error
     return value
+
+
+def environment_without(name: str) -> dict[str, str]:
+    """For a process of its own: without a setting that the tests run under and that it must not inherit.
+
+    PYTHONWARNDEFAULTENCODING is one: `make test` switches it on for our own code, and libraries would print theirs.
+    """
+    return {key: value for key, value in os.environ.items() if key != name}

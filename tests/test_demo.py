@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -12,23 +11,22 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from stand_ins import environment_without
 
 from minicb import Engine, SamplingParams
 from minicb.bench.chat import chat_workload
 from minicb.bench.peers import cut_answer
 from minicb.commands.demo import quoted, verdict
 from minicb.commands.screen import Screen
-from minicb.kernels.compiler import library
 from minicb.metrics import StepRecord, read_trace
 from minicb.weights import random_model
 
 
 def minicb(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    # Without the warning that `make test` switches on for our own code: libraries would print theirs.
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONWARNDEFAULTENCODING"}
     return subprocess.run(
         [sys.executable, "-m", "minicb", *arguments],
-        env=environment, input=stdin, capture_output=True, encoding="utf-8", cwd=cwd, timeout=300, check=False,
+        env=environment_without("PYTHONWARNDEFAULTENCODING"), input=stdin, capture_output=True, encoding="utf-8",
+        cwd=cwd, timeout=300, check=False,
     )  # fmt: skip
 
 
@@ -149,11 +147,8 @@ def test_a_talk_refuses_a_value_out_of_range_before_it_loads_the_model() -> None
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.usefixtures("compiled")
 def test_the_compiled_extra_answers_the_same_and_refuses_what_it_cannot() -> None:
-    try:
-        library()
-    except ValueError as error:
-        pytest.skip(str(error))
     plain, native = (
         minicb("chat", "--max-tokens", "24", *more, stdin="Name three colours.\n") for more in ((), ("--native",))
     )

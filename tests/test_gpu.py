@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 from oracle import Steps, random_ids
-from ragged import attend_both
+from ragged import answers_of, attend_both
 
 from minicb.cache import in_one_copy
 from minicb.engine import Engine
@@ -21,7 +21,7 @@ from minicb.kernels import best_attention, faster
 from minicb.kernels.graphs import GraphedModel
 from minicb.kernels.varlen import TOLERANCE, objection, probe_error
 from minicb.model import ModelConfig, RopeConfig
-from minicb.reference import Attention, ReferenceAttention
+from minicb.reference import ReferenceAttention
 from minicb.sampling import SamplingParams
 from minicb.weights import random_model, tiny_config
 
@@ -54,20 +54,9 @@ def test_an_engine_on_a_gpu_gives_the_tokens_of_the_reference_on_a_cpu() -> None
     rng = random.Random(2)
     jobs = [(random_ids(rng, rng.randint(1, 40)), rng.randint(1, 30), rng.choice([0.0, 1.0])) for _ in range(40)]
 
-    def answers(model: torch.nn.Module, attention: Attention | str) -> dict[str, list[int]]:
-        engine = Engine(model, max_num_batched_tokens=32, max_num_seqs=9, max_model_len=80, attention=attention)  # type: ignore[arg-type]
-        found: dict[str, list[int]] = {}
-        for n, (ids, count, temperature) in enumerate(jobs):
-            params = SamplingParams(max_tokens=count, temperature=temperature, ignore_eos=True, seed=n)
-            found[engine.add_request(ids, params)] = []
-        while engine.has_unfinished_requests:
-            for event in engine.step():
-                if event.token_id is not None:
-                    found[event.request_id].append(event.token_id)
-        return found
-
     fast = faster(copy.deepcopy(plain).to("cuda"))
-    assert answers(fast, "auto") == answers(plain, "reference")
+    limits = {"max_num_batched_tokens": 32, "max_num_seqs": 9, "max_model_len": 80}
+    assert answers_of(fast, "auto", jobs, **limits) == answers_of(plain, "reference", jobs, **limits)
 
 
 @pytest.mark.parametrize("greedy", [True, False])

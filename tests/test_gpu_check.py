@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from stand_ins import environment_without
 
 from minicb.bench.growth import Machine, Point
 from minicb.model import ModelConfig, RopeConfig
@@ -21,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_without_a_gpu_it_says_so_in_one_line_and_is_no_failure(tmp_path: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONWARNDEFAULTENCODING"}
     run = subprocess.run(
         [sys.executable, "-m", "tests.harness.gpu", "--json", str(tmp_path / "gpu.json")], cwd=ROOT, check=False,
-        env={**environment, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, encoding="utf-8",
+        env={**environment_without("PYTHONWARNDEFAULTENCODING"), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True, encoding="utf-8",
     )  # fmt: skip
     assert (run.returncode, run.stdout, run.stderr) == (0, gpu.NO_GPU + "\n", "")
     assert not list(tmp_path.iterdir())

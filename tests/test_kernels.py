@@ -45,14 +45,6 @@ def small_models_on_one_thread() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def compiled() -> None:
-    try:
-        library()
-    except ValueError as error:
-        pytest.skip(str(error))
-
-
 def logits(model: Model, attention: object) -> list[torch.Tensor]:
     """Three requests over four mixed steps: chunks, decodes, newcomers."""
     rng = random.Random(1)

@@ -144,9 +144,9 @@ def test_a_step_allocates_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system decides how much it backs")
 def test_a_large_cache_takes_memory_for_what_is_written_only() -> None:
     """One token in each of 64 pages of a cache of 1 GiB: a huge page behind each would be all of it."""
-    one, token = torch.device("cpu"), 2 * 64 * 4  # bytes of a layer's keys
+    cpu, token = torch.device("cpu"), 2 * 64 * 4  # bytes of a layer's keys
     before = psutil.Process().memory_info().rss
-    cache = KVCache(tiny_config(layers=4, kv_heads=2, head_dim=64), 64, 4096, one, torch.float32)
+    cache = KVCache(tiny_config(layers=4, kv_heads=2, head_dim=64), 64, 4096, cpu, torch.float32)
     for page in range(64):
         for layer in range(4):
             cache.write(layer, torch.tensor([page * 4096]), torch.ones(1, 2, 64), torch.ones(1, 2, 64))

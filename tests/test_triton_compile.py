@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from stand_ins import environment_without
 
 pytest.importorskip("triton", reason="Triton is not installed: `make kernels` fetches it (Linux)")
 
@@ -20,11 +20,10 @@ def test_every_kernel_can_be_compiled_for_a_card_that_is_not_here(
     target: int, kind: str, shared: int, tmp_path: Path
 ) -> None:
     """Within the shared memory that a block gets: on 7.5, or on the smallest cards after it, 8.6 and 8.9."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     run = subprocess.run(
         [sys.executable, "-m", "tests.harness.compile", "--targets", str(target), "--types", kind],
-        cwd=ROOT, env={**environment, "TRITON_CACHE_DIR": str(tmp_path)}, check=False, capture_output=True,
-        encoding="utf-8",
+        cwd=ROOT, env={**environment_without("TRITON_INTERPRET"), "TRITON_CACHE_DIR": str(tmp_path)}, check=False,
+        capture_output=True, encoding="utf-8",
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-2000:]
     built = [json.loads(line) for line in run.stdout.splitlines()]

@@ -132,17 +132,12 @@ def machine() -> dict[str, Any]:
     """What ran this, in a few words."""
     import torch
 
+    from minicb.kernels.compiler import cpuinfo
     from minicb.kernels.fused import multiplies_bfloat16
 
-    cpu = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass  # not Linux, or a processor that does not say
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
-        "cpu": cpu,
+        "cpu": cpuinfo("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "multiplies_bfloat16": multiplies_bfloat16(),

@@ -149,14 +149,13 @@ def bf16_support(device: torch.device) -> Finding:
     """Does the hardware itself multiply bfloat16? Software does it anywhere, slowly."""
     import torch
 
-    from minicb.kernels.fused import BFLOAT16_INSTRUCTIONS
+    from minicb.kernels.fused import multiplies_bfloat16
 
     backend = getattr(torch, device.type)
     if hasattr(backend, "is_bf16_supported"):
         native: bool | None = bool(backend.is_bf16_supported(including_emulation=False))
-    elif hasattr(backend, "get_capabilities"):
-        told = backend.get_capabilities()
-        native = any(told.get(name, False) for name in BFLOAT16_INSTRUCTIONS)
+    elif hasattr(backend, "get_capabilities"):  # of CPUs only
+        native = multiplies_bfloat16()
     else:
         native = None
     if native is None:

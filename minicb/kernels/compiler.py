@@ -61,11 +61,16 @@ def find_compiler() -> list[str]:
 
 def processor() -> str:
     """What this processor can do: the compiled file is for no other, though a home may be shared by many."""
+    return cpuinfo("flags", "Features") or f"{platform.machine()} {platform.processor()}"
+
+
+def cpuinfo(*names: str) -> str:
+    """What Linux says of the processor under one of these names; empty where it says nothing."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line for line in lines if line.startswith(("flags", "Features")))
-    except (OSError, StopIteration):
-        return f"{platform.machine()} {platform.processor()}"
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), "")
 
 
 def first_error(text: str) -> str:

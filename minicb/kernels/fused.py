@@ -107,14 +107,10 @@ class FusedLayer(nn.Module):
         return q, k, rows[:, turning:]
 
 
-BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
-
-
-@cache
 def multiplies_bfloat16() -> bool:
     """Has this processor instructions for bfloat16 products, as far as this torch can tell?"""
     told = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return any(told.get(name, False) for name in BFLOAT16_INSTRUCTIONS)
+    return any(told.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
 
 
 # torch's private names for oneDNN's packed products stand below and nowhere else.

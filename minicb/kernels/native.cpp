@@ -92,12 +92,18 @@ void tile(const float* x, int64_t stride, const T* w, int64_t size, float (*out)
     for (int v = 0; v < VECS; ++v) put(out[m] + v * LANES, sums[m][v]);
 }
 
-template <typename T, int M = ROWS>
-void tile(int64_t rows, const float* x, int64_t stride, const T* w, int64_t size, float (*out)[WIDE]) {
+// work(m) for a number of rows that the compiler knows: 1 to ROWS.
+template <int M = ROWS, typename Work>
+void for_rows(int64_t rows, Work work) {
   if constexpr (M > 1) {
-    if (rows < M) return tile<T, M - 1>(rows, x, stride, w, size, out);
+    if (rows < M) return for_rows<M - 1>(rows, work);
   }
-  tile<T, M>(x, stride, w, size, out);
+  work(std::integral_constant<int, M>());
+}
+
+template <typename T>
+void tile(int64_t rows, const float* x, int64_t stride, const T* w, int64_t size, float (*out)[WIDE]) {
+  for_rows(rows, [&](auto m) { tile<T, m>(x, stride, w, size, out); });
 }
 
 // Room for a thread's own numbers, kept from call to call; one user of each kind at a time.
@@ -293,14 +299,6 @@ void dots(const float* queries, const float* keys, int64_t n, int64_t length, fl
   }
 }
 
-template <int LENGTH, int M = ROWS>
-void dots(int64_t rows, const float* queries, const float* keys, int64_t n, int64_t length, float* scores) {
-  if constexpr (M > 1) {
-    if (rows < M) return dots<LENGTH, M - 1>(rows, queries, keys, n, length, scores);
-  }
-  dots<M, LENGTH>(queries, keys, n, length, scores);
-}
-
 // Keys and values of positions start..start+n-1 as float32, for some heads side by side in memory: keys in rows, values
 // in panels, KEYS * length of each a head. Reads memory in order.
 template <typename T, int SIZE>
@@ -381,8 +379,10 @@ void attend_block(const Cache& c, const Block& block, int64_t first_head, int64_
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t base = head * count;
       for (int64_t m = 0; m < count; m += ROWS)
-        dots<LENGTH>(std::min<int64_t>(ROWS, count - m), query + (base + m) * length, key_rows + head * KEYS * length,
-                     n, length, scores + m * KEYS);
+        for_rows(std::min<int64_t>(ROWS, count - m), [&](auto rows) {
+          dots<rows, LENGTH>(query + (base + m) * length, key_rows + head * KEYS * length, n, length,
+                             scores + m * KEYS);
+        });
       for (int64_t m = 0; m < count; ++m) {
         const int64_t end = first_end + m / group;
         const float shrink =

@@ -163,7 +163,7 @@ class NativeAttention:
                 joint = torch.cat((q, k, v), dim=1)
                 q, k, v = joint.split((q.shape[1], kv_heads, kv_heads), dim=1)
             about.heads, about.window, about.row_stride = q.shape[1], window or 0, q.stride(0)
-            about.slots = batch.slots.data_ptr()
+            about.slots = batch.slots.data_ptr()  # here, so that the batch lives as long as this function
             call("attend", q, about, q, k, v, cache.k[layer], cache.v[layer], out)
             return out
 

@@ -8,11 +8,10 @@ from random import Random
 
 import pytest
 import torch
-from learner import handed_in, words
+from learner import Letters, handed_in, words
 
 pytest.importorskip("matplotlib")
 
-from learner import Letters
 from pictures import words_outside
 
 from minicb import seams
